@@ -52,6 +52,34 @@ def test_a_changed_digit_is_found(path):
     (lambda e: e.pop('protocol'), 'is no entry'),
     (lambda e: e['protocol'].update(more=1), 'is no entry'),
     (lambda e: e['space'].pop('source'), 'its space must hold'),
+    (lambda e: e.update(method='pulled'), "no method 'pulled'"),
+    (lambda e: e.update(method=r'\input{x}'), 'no method'),
+    (
+      lambda e: e['space']['dimensions'].update(
+        digits_alpha={'values': [1000]}
+      ),
+      "tunes 'digits_alpha'",
+    ),
+    (
+      lambda e: e['workloads']['hospitals']['runs'].update(
+        {
+          'hospitals-../x-seed1': {
+            **e['workloads']['hospitals']['runs']['hospitals-0-seed1000']
+          }
+        }
+      ),
+      'got run',
+    ),
+    (
+      lambda e: e['workloads']['hospitals']['runs'].update(
+        {
+          'hospitals-99-seed1': e['workloads']['hospitals']['runs'][
+            'hospitals-0-seed1000'
+          ]
+        }
+      ),
+      'got run',
+    ),
     (lambda e: e['workloads']['hospitals'].update(hash='x'), 'another version'),
     (
       lambda e: e['workloads'].update(nowhere=e['workloads'].pop('hospitals')),

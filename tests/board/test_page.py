@@ -183,3 +183,11 @@ def test_everything_is_written(tmp_path, entries, targets):
     words = ' '.join(svg.getroot().itertext())
     assert 'Δ-SGD' in words and 'FedAvg (quick)' in words
     assert (tmp_path / f'{name}.pdf').read_bytes().startswith(b'%PDF')
+
+
+def test_names_are_neither_commands_nor_formulas():
+  table = standings_lib.Table(
+    ('place', 'method'), [('1', r'\input{x}'), ('2', '=1+1'), ('-3', '-1.5')]
+  )
+  assert r'1 & \textbackslash{}input\{x\} \\' in page.as_latex(table)
+  assert page.as_csv(table).splitlines()[2:] == ["2,'=1+1", '-3,-1.5']

@@ -65,7 +65,8 @@ def test_flags_of_runs(tmp_path):
 
 
 def test_flags_that_a_method_refuses_are_told_with_the_run(tmp_path):
-  space = spaces.Space('x', {'alpha': spaces.LogUniform(0.1, 1.0)})
+  # A decay is of a schedule, and there is none.
+  space = spaces.Space('x', {'client_lr_decay_rate': spaces.Discrete([0.9])})
   made = runner.Runner(
     runner.Contestant('fedavg', space),
     workloads.choose('digits'),
@@ -80,6 +81,6 @@ def test_flags_that_a_method_refuses_are_told_with_the_run(tmp_path):
 def test_another_space_is_another_folder():
   one = runner.Contestant('fedavg', spaces.of_method('fedavg'))
   other = runner.Contestant(
-    'fedavg', spaces.Space('x', {'a': spaces.Discrete([1])})
+    'fedavg', spaces.Space('x', {'client_learning_rate': spaces.Discrete([1])})
   )
   assert one.label != other.label and one.label.startswith('fedavg-')

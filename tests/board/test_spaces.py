@@ -88,14 +88,103 @@ def test_bad_dimensions_are_refused(dimension, message):
     spaces.parse({'source': 'x', 'dimensions': {'a': dimension}}, 'it')
 
 
-def test_what_workloads_fix_is_refused():
-  for flag in ('total_rounds', 'client_epochs_per_round', 'dp_clip_norm'):
-    for form in (
-      {flag: {'values': [1]}},
-      {'both': {'values': [{flag: 1}]}},
-    ):
-      with pytest.raises(errors.SettingsError, match=f'tunes {flag!r}'):
-        spaces.parse({'source': 'x', 'dimensions': form}, 'it')
+_FIXED = {
+  'task': 'evil_mod:pwn',
+  'algorithm': 'fedadam',
+  'preset': 'fedopt/emnist/fedadam',
+  'digits_alpha': 1000,
+  'digits_num_clients': 2,
+  'quadratics_noise': 0,
+  'runtime': 'native',
+  'devices': 'cpu',
+  'ray_address': 'auto',
+  'total_rounds': 9,
+  'clients_per_round': 9,
+  'client_epochs_per_round': 9,
+  'client_batch_size': 9,
+  'client_devices': 'cross_silo',
+  'validation_split': 'test',
+  'seed': 1,
+  'client_datasets_random_seed': 1,
+  'root_output_dir': '/tmp/elsewhere',
+  'experiment_name': 'x',
+  'initial_weights': '/tmp/export',
+  'cache_dir': '/tmp',
+  'record': 'mlflow:http://localhost',
+  'dp_clip_norm': 1,
+  'target_epsilon': 1,
+  'aggregator': 'compression',
+  'record_drift': True,
+  'alpha': 0.1,
+  'nobody': 1,
+}
+
+
+@pytest.mark.parametrize('flag', _FIXED)
+def test_only_settings_of_the_method_are_tuned(flag):
+  rate = {'client_learning_rate': 0.05}
+  for form in (
+    {flag: {'values': [_FIXED[flag]]}},
+    {flag: {'values': [rate, _FIXED[flag]]}},
+    {flag: {'low': 1, 'high': 2}},
+    {'both': {'values': [{flag: _FIXED[flag]}]}},
+    {'both': {'values': [rate, {**rate, flag: _FIXED[flag]}]}},
+    {'client_learning_rate': {'values': [0.1, {flag: _FIXED[flag]}]}},
+  ):
+    space = spaces.parse({'source': 'x', 'dimensions': form}, 'it')
+    with pytest.raises(errors.SettingsError, match=f'tunes {flag!r}'):
+      spaces.check(space, 'fedavg')
+
+
+@pytest.mark.parametrize(
+  'dimension, message',
+  [
+    ({'client_optimizer': {'values': ['evil_mod:pwn']}}, "got 'evil_mod:pwn'"),
+    ({'server_optimizer': {'values': ['sgd', 'json']}}, "got 'json'"),
+    ({'client_learning_rate': {'values': ['evil_mod:pwn']}}, 'evil_mod:pwn'),
+    ({'client_learning_rate': {'values': [-1]}}, 'got -1'),
+    ({'s': {'values': [{'client_lr_schedule': 'a.csv'}]}}, "got 'a.csv'"),
+    ({'client_momentum': {'low': 0.5, 'high': 3}}, 'got 3'),
+  ],
+)
+def test_values_are_those_that_the_method_accepts(dimension, message):
+  space = spaces.parse({'source': 'x', 'dimensions': dimension}, 'it')
+  with pytest.raises(errors.SettingsError, match=message):
+    spaces.check(space, 'fedavg')
+
+
+def test_methods_that_are_not_registered_have_no_space():
+  space = spaces.of_method('fedavg')
+  for name in ('pulled', 'centralized', 'evil_mod:pwn', r'\\input{x}', 3, []):
+    with pytest.raises(errors.SettingsError, match='There is no method'):
+      spaces.check(space, name)
+
+
+def test_optimizers_bring_their_settings():
+  form = {
+    'client_optimizer': {'values': ['sgd', 'adam']},
+    'server': {
+      'values': [
+        {'server_optimizer': 'biclip', 'server_clip_upper': 0.1},
+        {'server_lr_schedule': 'cosine', 'server_lr_decay_steps': 'horizon'},
+      ]
+    },
+    'client_adam_beta_1': {'values': [0.9]},
+    'client_beta_2': {'values': [0.99]},
+  }
+  space = spaces.parse({'source': 'x', 'dimensions': form}, 'it')
+  spaces.check(space, 'fedavg')
+  del form['client_optimizer']
+  space = spaces.parse({'source': 'x', 'dimensions': form}, 'it')
+  with pytest.raises(errors.SettingsError, match="tunes 'client_"):
+    spaces.check(space, 'fedavg')
+
+
+def test_values_in_mappings_are_single():
+  for value in ([1], {'a': 1}, None):
+    form = {'s': {'values': [{'client_learning_rate': value}]}}
+    with pytest.raises(errors.SettingsError, match='numbers, words'):
+      spaces.parse({'source': 'x', 'dimensions': form}, 'it')
 
 
 @pytest.mark.parametrize('text', ['{', '[]', '{"dimensions": {}}', '{"a": 1}'])

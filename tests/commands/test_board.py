@@ -143,9 +143,12 @@ _REFUSED = [
   ),
   (
     ['board', '--algorithm=json:mine', '--space=space.json'],
-    'no method mine',
+    "no method 'mine'",
   ),
-  (['board', '--algorithm=json:fedsps', '--space=space.json'], 'In the run'),
+  (
+    ['board', '--algorithm=json:fedsps', '--space=space.json'],
+    "fedsps's space tunes 'client_learning_rate'",
+  ),
   (['board', '--ray_address=auto', '--workers=0'], 'give one of them'),
   (['board', '--ray_address=here'], "got 'here'"),
   (['board', 'verify'], 'takes one file'),
@@ -192,6 +195,51 @@ def test_bad_input_is_refused_at_once(tmp_path):
   for (arguments, message), (code, out, err, heavy) in answers:
     assert (code, out, heavy) == (2, '', []), arguments
     assert message in err and err.count('\n') == 1, arguments
+
+
+_RATE = {'client_learning_rate': 0.05}
+
+
+@pytest.mark.parametrize(
+  'method, dimensions',
+  [
+    ('fedavg', {'task': {'values': [_RATE, 'evil_mod:pwn']}}),
+    ('fedavg', {'task': {'values': ['evil_mod:pwn']}}),
+    ('fedavg', {'it': {'values': [{**_RATE, 'task': 'evil_mod:pwn'}]}}),
+    ('fedavg', {'client_optimizer': {'values': [_RATE, 'evil_mod:pwn']}}),
+    ('fedavg', {'algorithm': {'values': ['evil_mod:pwn']}}),
+    ('fedavg', {'total_rounds': {'values': [_RATE, 3]}}),
+    ('fedavg', {'initial_weights': {'values': [_RATE, 'evil_mod']}}),
+    ('evil_mod:pwn', {'client_learning_rate': {'values': [0.05]}}),
+    ('evil_mod', {'client_learning_rate': {'values': [0.05]}}),
+    ('pwn', {'client_learning_rate': {'values': [0.05]}}),
+  ],
+)
+def test_entries_import_nothing(folder, capsys, method, dimensions):
+  """What an entry's file names is neither imported nor run nor written."""
+  (folder / 'evil_mod.py').write_text(
+    "open('imported', 'w').close()\ndef pwn():\n  open('called', 'w').close()\n"
+  )
+  sys.path.insert(0, str(folder))
+  recorded = pathlib.Path('results', 'board', 'entries', 'fedavg.json')
+  found = json.loads(recorded.read_text())
+  found |= {'method': method}
+  found['space']['dimensions'] = dimensions
+  found['digest'] = entries.digest(found)
+  recorded.write_text(json.dumps(found))
+  before = set(folder.rglob('*'))
+  assert command_line.main(['board', 'verify', f'{recorded}']) == 2
+  said = capsys.readouterr()
+  assert f'{recorded} is refused' in said.err and said.err.count('\n') == 1
+  assert set(folder.rglob('*')) == before and 'evil_mod' not in sys.modules
+  # Nor is it placed.
+  moon = made_up.entry('moon', 1.0, protocol=_TINY, workloads=['hospitals'])
+  entries.write(recorded.with_name('moon-quick.json'), moon)
+  assert command_line.main(['board', '--quick', '--methods=moon']) == 0
+  said = capsys.readouterr()
+  assert f'Left out: {recorded} is refused' in said.err
+  assert 'FedProx' in said.out and 'FedAvg' not in said.out
+  assert 'evil_mod' not in sys.modules and not (folder / 'imported').exists()
 
 
 def test_without_files_nothing_is_run(folder, capfd):

@@ -74,3 +74,19 @@ def test_columns_are_aligned():
 
 def test_lone_surrogates_can_be_shown():
   assert formatting.printable('é$\udcff\ud800') == 'é$\\udcff\\ud800'
+
+
+def test_latex_has_no_commands():
+  text = '\\input{a}\n%_ 5 & $^2$ ~#'
+  assert formatting.latex(text) == (
+    r'\textbackslash{}input\{a\} \%\_ 5 \& \$\textasciicircum{}2\$ '
+    r'\textasciitilde{}\#'
+  )
+  assert formatting.latex('Δ-SGD FedAda²') == r'$\Delta$-SGD FedAda$^2$'
+
+
+def test_spreadsheets_get_no_formulas():
+  for text in ('=1+1', '+cmd', '-a', '@SUM(A1)', ' =1', '\t=1'):
+    assert formatting.spreadsheet_cell(text) == f"'{text}"
+  for text in ('-0.5', '+1e-3', '-inf', 'a=1', '', 'é-'):
+    assert formatting.spreadsheet_cell(text) == text

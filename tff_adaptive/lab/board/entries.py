@@ -199,10 +199,9 @@ def read(path: pathlib.Path) -> Entry:
   """
   found = read_json(path)
   try:
+    space = spaces.parse(found['space'], f'{path}: its space')
     entry = Entry(
-      runner.Contestant(
-        found['method'], spaces.parse(found['space'], f'{path}: its space')
-      ),
+      runner.Contestant(found['method'], space),
       _protocol(found['protocol']),
       {name: curves.read(of) for name, of in found['workloads'].items()},
       {
@@ -212,10 +211,15 @@ def read(path: pathlib.Path) -> Entry:
       },
       {name: of['made_with'] for name, of in found['workloads'].items()},
     )
-  except (KeyError, TypeError, AttributeError, IndexError) as e:
+  except errors.SettingsError as e:
+    raise errors.SettingsError(f'{path} is refused. {e}') from e
+  except (KeyError, TypeError, ValueError, AttributeError, IndexError) as e:
     raise errors.SettingsError(f'{path} is no entry: {e!r}.') from e
   for name, of in found['workloads'].items():
     check_hash(path, name, of.get('hash'))
+    form = rf'{name}-({runner.DEFAULT}|[1-4]?[0-9])-seed[0-9]{{1,9}}'
+    if wrong := [r for r in entry.records[name] if not re.fullmatch(form, r)]:
+      raise errors.SettingsError(f'{path} is no entry: got run {wrong[0]!r}.')
   return entry
 
 

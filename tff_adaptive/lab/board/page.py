@@ -16,15 +16,6 @@ from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import formatting
 
 _TEMPLATE = pathlib.Path(__file__).with_name('page.html')
-_LATEX = str.maketrans(
-  {
-    '_': r'\_',
-    '%': r'\%',
-    '&': r'\&',
-    '\N{GREEK CAPITAL LETTER DELTA}': r'$\Delta$',
-    '\N{SUPERSCRIPT TWO}': r'$^2$',
-  }
-)
 
 
 def write(
@@ -105,14 +96,17 @@ def _render(
 def as_csv(table: standings_lib.Table) -> str:
   """Formats a table as CSV."""
   text = io.StringIO()
-  csv.writer(text, lineterminator='\n').writerows([table.head, *table.rows])
+  csv.writer(text, lineterminator='\n').writerows(
+    [formatting.spreadsheet_cell(cell) for cell in row]
+    for row in (table.head, *table.rows)
+  )
   return text.getvalue()
 
 
 def as_latex(table: standings_lib.Table) -> str:
   """Formats a table as a LaTeX tabular, which needs \\usepackage{booktabs}."""
   lines = [
-    ' & '.join(cell.translate(_LATEX) for cell in row) + r' \\'
+    ' & '.join(map(formatting.latex, row)) + r' \\'
     for row in (table.head, *table.rows)
   ]
   return '\n'.join(

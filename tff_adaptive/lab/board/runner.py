@@ -87,10 +87,17 @@ class Contestant:
   Attributes:
     method: The method's name.
     space: Its space.
+
+  Raises:
+    SettingsError: If there is no such method, or the space holds anything but
+      its settings.
   """
 
   method: str
   space: spaces.Space
+
+  def __post_init__(self) -> None:
+    spaces.check(self.space, self.method)
 
   @property
   def label(self) -> str:

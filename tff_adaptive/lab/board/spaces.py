@@ -13,8 +13,9 @@ like others:
      "schedule": {"values": [{}, {"client_lr_schedule": "cosine",
                                   "client_lr_decay_steps": "horizon"}]}}}
 
-Trials are points of a scrambled Sobol sequence, whose first are as evenly
-spread as all of them. Imports no TensorFlow.
+A space names hyperparameters of its method, schedules of rates and optimizers,
+and nothing else (`check`). Trials are points of a scrambled Sobol sequence,
+whose first are as evenly spread as all of them. Imports no TensorFlow.
 """
 
 import dataclasses
@@ -22,16 +23,26 @@ import json
 import math
 import pathlib
 import zlib
+from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
+from typing import Literal
 from typing import Union
 
+from tff_adaptive import algorithms
 from tff_adaptive import errors
-from tff_adaptive.lab.flags import general
+from tff_adaptive import optimizers
+from tff_adaptive import parameters
+from tff_adaptive.algorithms import methods
+from tff_adaptive.algorithms import plan
+from tff_adaptive.lab.flags import flag_table
 
 # Stands for the number of rounds of a workload.
 HORIZON = 'horizon'
+# Of the hyperparameters that all methods share.
+_NOT_TUNED = {'seed', 'record_drift', 'record_step_sizes'}
 # Sobol sequences are balanced in lengths that are powers of two.
 _MOST_LOG2 = 6
 _FORM = (
@@ -165,19 +176,21 @@ def parse(found: Any, name: str) -> Space:
     flag: _dimension(f'{name}: {flag!r}', form)
     for flag, form in found['dimensions'].items()
   }
-  space = Space(found['source'], dimensions)
-  _check_flags(name, space)
-  return space
+  return Space(found['source'], dimensions)
 
 
 def _dimension(name: str, form: Any) -> Dimension:
   keys = set(form) if isinstance(form, dict) else set()
   if keys == {'values'}:
     values = form['values']
-    kinds = (str, int, float, dict)
     if not isinstance(values, list) or not values:
       raise errors.SettingsError(f'{name} must have a list of values.')
-    if wrong := [v for v in values if not isinstance(v, kinds)]:
+    single = [
+      v
+      for value in values
+      for v in (value.values() if isinstance(value, dict) else [value])
+    ]
+    if wrong := [v for v in single if not isinstance(v, (str, int, float))]:
       raise errors.SettingsError(
         f'{name} may have numbers, words and mappings of flags as values, got '
         f'{wrong[0]!r:.40}.'
@@ -203,22 +216,79 @@ def _dimension(name: str, form: Any) -> Dimension:
   return LogUniform(float(low), float(high))
 
 
-def _check_flags(name: str, space: Space) -> None:
-  """Raises `SettingsError` if a space tunes what workloads fix."""
-  fixed = {
-    name
-    for flags in (general.Choices, general.AsGiven)
-    for name in flags.__dataclass_fields__
-  } - {'client_optimizer', 'server_optimizer'}
-  for flag, dimension in space.dimensions.items():
-    values = dimension.values if isinstance(dimension, Discrete) else ()
-    named = {key for v in values if isinstance(v, dict) for key in v}
-    for used in sorted(named or {flag}):
-      if used in fixed or used.startswith('dp_'):
-        raise errors.SettingsError(
-          f'{name} tunes {used!r}, which workloads fix: a space has the '
-          "method's hyperparameters and schedules, without privacy."
-        )
+def check(space: Space, method: str) -> None:
+  """Raises `SettingsError` if a space holds more than its method's settings.
+
+  A space may name the method's hyperparameters, schedules of its rates, and
+  other optimizers that the method accepts. Anything else would change the
+  workload, or what a run reads, writes and imports.
+  """
+  if method not in algorithms.names():
+    raise errors.SettingsError(
+      f'There is no method {method!r:.60}: known are '
+      f'{", ".join(algorithms.names())}; one of your own is named by '
+      '--algorithm=MODULE:NAME.'
+    )
+  pairs = [*_pairs(space)]
+  allowed = _allowed(methods.find(method), pairs)
+  for flag, value in pairs:
+    if flag not in allowed:
+      raise errors.SettingsError(
+        f"{method}'s space tunes {flag!r:.60}, and may tune only "
+        f'{", ".join(sorted(allowed))}.'
+      )
+    try:
+      # Any number of rounds stands for the horizon.
+      allowed[flag].parse('100' if value == HORIZON else f'{value}')
+    except parameters.ParameterError as e:
+      raise errors.SettingsError(f"{method}'s space: {e.told()}") from e
+
+
+def _pairs(space: Space) -> Iterator[tuple[str, Any]]:
+  """Yields every flag that trials may set, with the values it may have."""
+  for name, dimension in space.dimensions.items():
+    if isinstance(dimension, LogUniform):
+      yield from ((name, dimension.low), (name, dimension.high))
+      continue
+    for value in dimension.values:
+      yield from (
+        value.items() if isinstance(value, Mapping) else [(name, value)]
+      )
+
+
+def _allowed(
+  method: methods.Method, pairs: Iterable[tuple[str, Any]]
+) -> dict[str, parameters.Parameter]:
+  """Returns the flags that a space of a method may have.
+
+  Args:
+    method: The method.
+    pairs: The space's flags and values, of which optimizers add their own
+      hyperparameters.
+  """
+  table = flag_table.FlagTable()
+  allowed: dict[str, parameters.Parameter] = {}
+  for side in optimizers.SIDES:
+    accepted = (getattr(method, side), *method.accepted(side))
+    choice = f'{side}_optimizer'
+    words = {value for flag, value in pairs if flag == choice}
+    for name in {getattr(method, side), *words} & {*accepted}:
+      chosen = plan.optimizers_of(method, **{side: name})
+      for public, slot in plan.slots_of(method, chosen).items():
+        if slot.piece != 'aggregation' and public not in _NOT_TUNED:
+          allowed[public] = slot.parameter
+      allowed |= {
+        flag.name: flag.parameter
+        for flag in table.optimizer.values()
+        if flag.owner == (side, name)
+      }
+    allowed[choice] = dataclasses.replace(
+      table.general[choice].parameter, annotation=Literal[accepted]
+    )
+  taken = {*table.general, *table.task} - {
+    f'{side}_optimizer' for side in optimizers.SIDES
+  }
+  return {name: p for name, p in allowed.items() if name not in taken}
 
 
 def _log(low: float, high: float) -> LogUniform:

@@ -129,8 +129,10 @@ def main(arguments: Sequence[str]) -> int:
       f'take none; got {", ".join(words)}.'
     )
   if command == 'verify':
+    # The only module that is imported is the one that the user names.
+    if values['algorithm'] is not None:
+      _import_method(values['algorithm'])
     entry = entries.read(pathlib.Path(rest[0]))
-    _know(entry.contestant.method, values['algorithm'])
     return verify.verify(entry, root, _of_sweeps(values), _shared(values))
   _check_cluster(values)
   contestants = _contestants(values, command == 'baselines')
@@ -256,7 +258,7 @@ def _contestants(
         'baselines out.'
       )
     read = spaces.read(pathlib.Path(space))
-    return [runner.Contestant(_know(None, own), read)]
+    return [runner.Contestant(_import_method(own), read)]
   if names is None:
     chosen = spaces.BASELINES if baselines else spaces.METHODS
   else:
@@ -271,45 +273,40 @@ def _contestants(
   ]
 
 
-def _know(name: Optional[str], place: Optional[str]) -> str:
-  """Has this process and its workers import a method's module.
+def _import_method(place: str) -> str:
+  """Imports a method's module in this process and its workers.
 
   Args:
-    name: The method, if known otherwise.
-    place: MODULE:NAME, if given.
+    place: MODULE:NAME, as given by the user.
+
+  Returns:
+    The method's name.
 
   Raises:
-    SettingsError: If there is no such module or method.
+    SettingsError: If there is no such module.
   """
-  if place is not None:
-    module, colon, named = place.partition(':')
-    if not colon or not module or not named:
-      raise errors.SettingsError(
-        f'--algorithm must be MODULE:NAME, such as my_module:my_method, got '
-        f'{place!r}.'
-      )
-    name = named
-    sys.path.insert(0, os.getcwd())
-    try:
-      there = importlib.util.find_spec(module) is not None
-    except (ImportError, ValueError):
-      there = False
-    if not there:
-      raise errors.SettingsError(
-        f'--algorithm={place}: there is no module {module}, neither in the '
-        'current folder nor where Python looks for packages.'
-      )
-    before = os.environ.get(extensions.VARIABLE)
-    os.environ[extensions.VARIABLE] = ','.join(filter(None, [before, module]))
-    # Where tables were read before, as in a notebook, they grow by it now.
-    algorithms.names()
-    if module not in sys.modules:
-      importlib.import_module(module)
-  if name not in algorithms.names():
+  module, colon, name = place.partition(':')
+  if not colon or not module or not name:
     raise errors.SettingsError(
-      f'There is no method {name}: known are {", ".join(algorithms.names())}; '
-      'one of your own is named by --algorithm=MODULE:NAME.'
+      f'--algorithm must be MODULE:NAME, such as my_module:my_method, got '
+      f'{place!r}.'
     )
+  sys.path.insert(0, os.getcwd())
+  try:
+    there = importlib.util.find_spec(module) is not None
+  except (ImportError, ValueError):
+    there = False
+  if not there:
+    raise errors.SettingsError(
+      f'--algorithm={place}: there is no module {module}, neither in the '
+      'current folder nor where Python looks for packages.'
+    )
+  before = os.environ.get(extensions.VARIABLE)
+  os.environ[extensions.VARIABLE] = ','.join(filter(None, [before, module]))
+  # Where tables were read before, as in a notebook, they grow by it now.
+  algorithms.names()
+  if module not in sys.modules:
+    importlib.import_module(module)
   return name
 
 

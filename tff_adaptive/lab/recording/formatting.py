@@ -10,6 +10,24 @@ _UNITS = (
   (3600.0, 'hours', 2e4),
 )
 
+_LATEX = str.maketrans(
+  {
+    '\\': r'\textbackslash{}',
+    '{': r'\{',
+    '}': r'\}',
+    '%': r'\%',
+    '&': r'\&',
+    '#': r'\#',
+    '$': r'\$',
+    '_': r'\_',
+    '~': r'\textasciitilde{}',
+    '^': r'\textasciicircum{}',
+    '\N{EN DASH}': '--',
+    '\N{GREEK CAPITAL LETTER DELTA}': r'$\Delta$',
+    '\N{SUPERSCRIPT TWO}': r'$^2$',
+  }
+)
+
 
 def time_unit(longest: float) -> tuple[float, str]:
   """Chooses the unit of a time axis.
@@ -69,6 +87,26 @@ def with_interval(middle: float, low: float, high: float) -> str:
 def printable(text: str) -> str:
   """Escapes lone surrogates, as in folder names that are not valid text."""
   return text.encode('utf-8', 'backslashreplace').decode('utf-8')
+
+
+def latex(text: str) -> str:
+  """Escapes text for LaTeX; line breaks become spaces."""
+  return ' '.join(printable(text).split()).translate(_LATEX)
+
+
+def spreadsheet_cell(text: str) -> str:
+  """Escapes text that a spreadsheet would take for a formula.
+
+  A word that begins with one of = + - @ gets an apostrophe before it, which
+  spreadsheets take for "this is text" and do not show. Numbers are kept.
+  """
+  if not text.lstrip().startswith(('=', '+', '-', '@')):
+    return text
+  try:
+    float(text)
+  except ValueError:
+    return f"'{text}"
+  return text
 
 
 def aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:

@@ -77,11 +77,14 @@ def task(
 class GradientRounds:
   """Federated SGD written out by hand, with the methods that the loop uses."""
 
-  def __init__(self, initial_weights, fail_in_round=None, error=None):
+  def __init__(
+    self, initial_weights, fail_in_round=None, error=None, before_round=None
+  ):
     self._kernel, self._bias = (np.array(w) for w in initial_weights.trainable)
     self._round = 0
     self._fail_in_round = fail_in_round
     self._error = error
+    self._before_round = before_round or (lambda number: None)
     self.traffic = communication.Traffic(down=32, up=40)
     self.step_records = ()
     self.cohorts = []
@@ -112,6 +115,7 @@ class GradientRounds:
 
   def run(self, cohort, datasets):
     self._round += 1
+    self._before_round(self._round)
     if self._round == self._fail_in_round:
       raise self._error
     self.cohorts.append(list(cohort))

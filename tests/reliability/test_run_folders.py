@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import json
 import os
 import random
 import re
@@ -11,6 +12,7 @@ import signal
 import sqlite3
 import subprocess
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ from tests.reliability import mutations
 from tests.training import test_loop
 from tff_adaptive import errors
 from tff_adaptive.lab.commands import command_line
+from tff_adaptive.lab.recording import files
 from tff_adaptive.runtime.workers import process as process_lib
 
 train = test_loop.train_fixture
@@ -124,6 +127,81 @@ def test_all_else_that_is_damaged_is_named(train, tmp_path):
     train(tmp_path)
   (tmp_path / 'metrics.csv').write_text(text)
   train(tmp_path)
+
+
+def _delete(run):
+  shutil.rmtree(run)
+
+
+def _move(run):
+  run.rename(run.with_name('elsewhere'))
+
+
+def _empty(run):
+  for path in run.iterdir():
+    if path.name != '.lock':
+      shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _replace(run):
+  shutil.rmtree(run)
+  with files.RunFolder(run) as folder:
+    folder.write_hparams({'settings': {'by': 'another run'}})
+    folder.metrics.write_text('round,train/loss\n0,\n')
+
+
+def _swap_settings(run):
+  settings = {'id': 'of another run', 'settings': {}}
+  (run / 'hparams.json').write_text(json.dumps(settings))
+
+
+def _swap_folder(run):
+  _move(run)
+  shutil.copytree(run.with_name('elsewhere'), run)
+
+
+def _content(folder):
+  return {p: p.read_bytes() for p in folder.rglob('*') if p.is_file()}
+
+
+@pytest.mark.parametrize('number', [1, 6])
+@pytest.mark.parametrize(
+  'lose', [_delete, _move, _empty, _replace, _swap_settings, _swap_folder]
+)
+def test_a_folder_lost_while_its_run_writes_gets_nothing_more(
+  train, tmp_path, lose, number
+):
+  run = tmp_path / 'run'
+  left = {}
+
+  def before_round(reached):
+    if reached == number:
+      lose(run)
+      left.update(_content(tmp_path))
+
+  with files.RunFolder(run) as folder:
+    folder.write_hparams({'settings': {}})
+  with pytest.raises(errors.RunError, match='run was deleted or replaced'):
+    train(run, before_round=before_round)
+  found = _content(tmp_path)
+  for path in left.keys() | found.keys():
+    if 'tensorboard' not in path.parts:  # The open file moves along.
+      assert found.get(path) == left.get(path), path
+
+
+def test_a_run_whose_folder_is_deleted_exits_with_code_1(launcher, tmp_path):
+  run = tmp_path / 'runs' / 'run'
+  flags = ['--experiment_name=run', '--algorithm=fedavg']
+  flags += ['--client_optimizer=sgd', '--client_learning_rate=0.1']
+  launcher.start([*drills.SMALL, *flags, '--total_rounds=20000'])
+  deadline = time.monotonic() + 120
+  while not (run / 'metrics.csv').exists() and time.monotonic() < deadline:
+    time.sleep(0.05)
+  shutil.rmtree(run)
+  assert launcher.wait() == 1
+  said = (tmp_path / 'output.log').read_text()
+  assert 'was deleted or replaced' in said and 'Traceback' not in said
+  assert not run.exists()
 
 
 _ON_DISK = (

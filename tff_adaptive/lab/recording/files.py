@@ -182,6 +182,7 @@ class RunFolder:
     self.curves = self.path / 'curves.png'
     self.step_figure = self.path / 'step_sizes.png'
     self._lock: Optional[IO[str]] = None
+    self._id: Optional[str] = None  # Of the run that holds the lock.
 
   def __enter__(self) -> 'RunFolder':
     """Creates the folder and locks it against other processes.
@@ -221,6 +222,32 @@ class RunFolder:
       self._lock.close()
       self._lock = None
 
+  def check_owned(self) -> None:
+    """Checks that the path still leads to the folder that was locked.
+
+    A folder may be deleted, moved or replaced by another run's while a run
+    writes to it. Call this before each write. Without a lock, nothing is
+    checked.
+
+    Raises:
+      RunError: If it was deleted or replaced.
+    """
+    if self._lock is None:
+      return
+    held = os.fstat(self._lock.fileno())
+    try:
+      found = (self.read_hparams() or {}).get('id')
+      lost = not os.path.samestat(held, os.stat(self.path / '.lock'))
+    except (OSError, errors.SettingsError):
+      lost = True
+    if lost or found != (self._id or found):
+      raise errors.RunError(
+        f'{self.path} was deleted or replaced while this run was using it; '
+        'nothing more is written there. Start it again under another '
+        '--experiment_name.'
+      )
+    self._id = found
+
   def is_busy(self) -> bool:
     """Returns whether another process holds the folder's lock."""
     try:
@@ -254,6 +281,7 @@ class RunFolder:
 
   def write_hparams(self, hparams: Mapping[str, Any]) -> None:
     """Writes hparams.json with a unique id."""
+    self.check_owned()
     text = json.dumps({'id': uuid.uuid4().hex, **hparams}, indent=2) + '\n'
     write_atomically(self.hparams, text.encode('utf-8'))
 

@@ -354,6 +354,7 @@ def _run(
       ).run()
       # After the rounds, so that they do not wait for the figures.
       if pictures:
+        folder.check_owned()
         _draw(folder, settings, ready, results.rows)
       return results
 

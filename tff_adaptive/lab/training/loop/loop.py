@@ -180,6 +180,8 @@ class Training:
     """Runs the next round; evaluates and saves it if these are due."""
     clock = clock_lib.Clock()
     number = self._done + 1
+    # Clients' kept states are written while a round runs.
+    self._folder.check_owned()
     before = self._rounds.snapshot()
     try:
       reported, values = self._train(number, clock)
@@ -187,6 +189,7 @@ class Training:
         row=self._row(number, reported, values, clock),
         steps=self._rounds.step_records,
       )
+      self._folder.check_owned()
       self._recorders.round(event)
     except BaseException:
       # A round saved while the error propagates must have its row.
@@ -282,12 +285,14 @@ class Training:
     event = hooks_lib.Evaluation(
       round_number=self._done, values=values, final=True, clients=clients
     )
+    self._folder.check_owned()
     self._recorders.evaluation(event)
     self._listeners.evaluation(event)
     clock.lap('test')
     clock.add_to(self._spent)
 
   def _save(self) -> None:
+    self._folder.check_owned()
     # Both first: a checkpoint requires the rows and the best model so far.
     if self._best is not None:
       self._best.write()

@@ -287,11 +287,13 @@ class _Metric:
 
   Attributes:
     name: Name of the metric.
+    computed: The metric of Keras.
     variables: Accumulated sums.
     finalizer: Maps the variables' values to the metric's value.
   """
 
   name: str
+  computed: Any
   variables: Sequence[tf.Variable]
   finalizer: Callable[[list[tf.Tensor]], Any]
 
@@ -316,20 +318,20 @@ class _Keras2Metric(_Metric):
     again = made
     if isinstance(made, tf.keras.metrics.Metric):
       again = functools.partial(type(made).from_config, made.get_config())
-    self._metric = again()
-    self.name = self._metric.name
-    self.variables = self._metric.variables
+    self.computed = again()
+    self.name = self.computed.name
+    self.variables = self.computed.variables
     self.finalizer = tff.learning.metrics.create_keras_metric_finalizer(again)
 
   def update(self, labels: Any, predictions: Any) -> None:
-    self._metric.update_state(y_true=labels, y_pred=predictions)
+    self.computed.update_state(y_true=labels, y_pred=predictions)
 
   def weigh(self, value: tf.Tensor, weight: tf.Tensor) -> None:
     """Adds a weighted value to a metric that is a mean."""
-    self._metric.update_state(value, weight)
+    self.computed.update_state(value, weight)
 
   def reset(self) -> None:
-    self._metric.reset_state()
+    self.computed.reset_state()
 
 
 class _Keras3Metric(_Metric):
@@ -341,7 +343,7 @@ class _Keras3Metric(_Metric):
     Args:
       metric: The metric; its own variables are not changed.
     """
-    self._metric = metric
+    self.computed = metric
     self.name = metric.name
     self.variables = [
       tf.Variable(value, trainable=False, name=f'{metric.name}/{v.name}')
@@ -355,12 +357,12 @@ class _Keras3Metric(_Metric):
     return [
       tf.convert_to_tensor(value) if tf.is_tensor(value) else tf.zeros(v.shape)
       for v, value in zip(
-        self._metric.variables, self._metric.stateless_reset_state()
+        self.computed.variables, self.computed.stateless_reset_state()
       )
     ]
 
   def update(self, labels: Any, predictions: Any) -> None:
-    values = self._metric.stateless_update_state(
+    values = self.computed.stateless_update_state(
       [v.read_value() for v in self.variables], labels, predictions
     )
     for variable, value in zip(self.variables, values, strict=True):
@@ -450,6 +452,11 @@ class Keras3Model(tff.learning.models.VariableModel):
     ):
       if name not in named:
         self._metrics.append(_Keras2Metric(make))
+
+  @property
+  def metric_objects(self) -> list[Any]:
+    """The metrics of Keras 2 or 3 that it computes."""
+    return [metric.computed for metric in self._metrics]
 
   def substitute(self, variable: tf.Variable, make: Substitute) -> None:
     """Replaces a weight by a computed tensor in all passes."""

@@ -166,6 +166,13 @@ def unwrapped(model: Any) -> Any:
   return model
 
 
+def metric_objects(model: Any) -> list[Any]:
+  """Returns a model's metrics of Keras; none if it does not tell them."""
+  model = unwrapped(model)
+  of_keras_3 = getattr(model, 'metric_objects', None)
+  return list(of_keras_3 or getattr(model, 'get_metrics', list)())
+
+
 def eager_metrics(
   model: tff.learning.models.VariableModel,
 ) -> Callable[[], collections.OrderedDict[str, Any]]:

@@ -27,6 +27,8 @@ _COLUMNS = [
     ('ema/accuracy:1', 'ema/sparse_categorical_accuracy', True, 1.0),
     ('ema/loss:1e-3', 'ema/loss', False, 1e-3),
     ('validation/loss:2', 'validation/loss', False, 2.0),
+    ('loss:min', 'validation/loss', False, None),
+    ('accuracy:min', 'validation/sparse_categorical_accuracy', False, None),
   ],
 )
 def test_what_is_meant(asked, column, rises, target):

@@ -2,12 +2,15 @@
 
 import pathlib
 import sys
+from collections.abc import Mapping
 from collections.abc import Sequence
+from typing import Any
 from typing import Literal
 
 from tff_adaptive import errors
 from tff_adaptive import parameters
 from tff_adaptive.lab.flags import options as options_lib
+from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.report import compare
 from tff_adaptive.lab.report import scores
 
@@ -30,6 +33,7 @@ def build_options() -> options_lib.Options:
   """Builds the flags of `main.py compare`."""
   return options_lib.Options(
     TARGET,
+    metric_names.DIRECTION,
     parameters.Parameter(
       'format',
       Literal['text', 'csv', 'markdown', 'latex'],
@@ -48,6 +52,18 @@ def build_options() -> options_lib.Options:
   )
 
 
+def directions(values: Mapping[str, Any]) -> dict[str, bool]:
+  """Returns the directions of metrics in --metric_direction.
+
+  Raises:
+    SettingsError: If it cannot be parsed.
+  """
+  try:
+    return metric_names.parse_directions(values['metric_direction'])
+  except parameters.ParameterError as e:
+    raise options_lib.refusal(e) from e
+
+
 def main(arguments: Sequence[str]) -> int:
   """Runs `main.py compare RUN...`; returns the exit code."""
   values, words = build_options().read(arguments)
@@ -56,7 +72,9 @@ def main(arguments: Sequence[str]) -> int:
       'compare needs one or more folders of runs, or of a sweep; none was '
       'given.'
     )
-  runs, left_out = compare.find([pathlib.Path(word) for word in words])
+  runs, left_out = compare.find(
+    [pathlib.Path(word) for word in words], directions(values)
+  )
   for complaint in left_out:
     print(f'Left out: {complaint}', file=sys.stderr)
   form, select = values['format'], values['select']

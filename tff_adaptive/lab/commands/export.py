@@ -25,6 +25,7 @@ from tff_adaptive.lab.flags import runtime_flags
 from tff_adaptive.lab.flags import settings as settings_lib
 from tff_adaptive.lab.flags import task_options
 from tff_adaptive.lab.recording import files
+from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.recording import tables
 from tff_adaptive.lab.report import runs as results
 from tff_adaptive.lab.training import experiment
@@ -357,11 +358,15 @@ def _best_round(folder: files.RunFolder, last_round: int) -> Optional[int]:
   """
   from tff_adaptive.lab.recording.checkpoints import best  # pylint: disable=g-import-not-at-top
 
-  judged_by = (folder.read_hparams() or {}).get('judged_by')
+  hparams = folder.read_hparams() or {}
+  judged_by = hparams.get('judged_by')
   if not isinstance(judged_by, str):
     return None
   rows = tables.RowFile(folder.metrics).numbers
-  return best.round_of(folder.checkpoints, rows, judged_by, last_round)
+  directions = metric_names.of_words(hparams.get('metric_directions'))
+  return best.round_of(
+    folder.checkpoints, rows, judged_by, last_round, directions
+  )
 
 
 def main(arguments: Sequence[str]) -> int:

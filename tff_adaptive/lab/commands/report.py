@@ -9,6 +9,7 @@ from tff_adaptive import errors
 from tff_adaptive import parameters
 from tff_adaptive.lab.commands import compare
 from tff_adaptive.lab.flags import options as options_lib
+from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.report import scores
 
 USAGE = """report DIR
@@ -30,6 +31,7 @@ def build_options() -> options_lib.Options:
       "by default the sweep's own, otherwise  " + scores.DEFAULTS + '.',
     ),
     compare.TARGET,
+    metric_names.DIRECTION,
     parameters.Parameter(
       'single_runs',
       bool,
@@ -66,6 +68,7 @@ def main(arguments: Sequence[str]) -> int:
     apart=values['single_runs'],
     reference=values['reference'],
     target=values['target'],
+    directions=compare.directions(values),
   )
   for complaint in complaints:
     print(f'Left out: {complaint}', file=sys.stderr)

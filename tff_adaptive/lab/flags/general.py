@@ -251,7 +251,14 @@ class AsGiven(parameters.Described):
   target_metric: Optional[str] = None
   """Stopping criterion NAME:VALUE, such as accuracy:0.95: the run ends at the
   first evaluation on validation data that reaches it. NAME also determines the
-  best round; by default the task's first metric does.
+  best round; by default the task's first metric does. NAME:max and NAME:min
+  name a metric to be highest or lowest, without a value to stop at.
+  """
+
+  metric_direction: Optional[str] = None
+  """Whether metrics are better when higher or lower, NAME:max or NAME:min,
+  several separated by commas. Needed for metrics that are not Keras' own, to
+  choose a best round by them, stop early, tune or compare.
   """
 
   patience: Optional[parameters.Count] = None

@@ -15,6 +15,7 @@ from tff_adaptive.lab.flags import client_tests
 from tff_adaptive.lab.flags import flag_table
 from tff_adaptive.lab.flags import general as general_lib
 from tff_adaptive.lab.flags import settings as settings_lib
+from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.optimizers.clients import mixes
 
 # Of surrogates, only those that represent bytes can be in a folder's name.
@@ -72,6 +73,7 @@ def resolve(
     )
   _set_validation(general)
   _check_target(general['target_metric'])
+  metric_names.parse_directions(general['metric_direction'])
   name = general['experiment_name']
   if name is not None and not _NAME.fullmatch(name):
     raise parameters.ParameterError(
@@ -125,13 +127,16 @@ def _check_target(target: Optional[str]) -> None:
     return
   name, _, value = target.rpartition(':')
   try:
-    fits = bool(name) and math.isfinite(float(value))
+    fits = bool(name) and (
+      value in ('max', 'min') or math.isfinite(float(value))
+    )
   except ValueError:
     fits = False
   if not fits:
     raise parameters.ParameterError(
       'target_metric',
-      '{} must be NAME:VALUE, such as accuracy:0.95, got {target!r}.',
+      '{} must be NAME:VALUE, such as accuracy:0.95, or NAME:max or NAME:min, '
+      'got {target!r}.',
       target=target,
     )
 

@@ -141,6 +141,7 @@ class Settings(general.AsGiven):
 _NOT_IN_IDENTITY = {
   'max_rejected_clients',
   'target_metric',
+  'metric_direction',
   'patience',
   'experiment_name',
   'root_output_dir',

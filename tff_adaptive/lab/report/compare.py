@@ -37,6 +37,7 @@ _TO_LEVEL = 'virtual_seconds_to_level'
 
 def find(
   paths: Sequence[pathlib.Path],
+  directions: Optional[Mapping[str, bool]] = None,
 ) -> tuple[list[results.Run], list[str]]:
   """Loads the runs in folders: a run's own folder, or all runs below a folder.
 
@@ -50,9 +51,9 @@ def find(
   left_out: list[str] = []
   for path in paths:
     if (path / 'hparams.json').exists():
-      below, complaints = [results.load(path)], list[str]()
+      below, complaints = [results.load(path, directions)], list[str]()
     else:
-      below, complaints = results.find(path)
+      below, complaints = results.find(path, directions)
       if not below and not complaints:
         raise errors.SettingsError(f'There is no run in {path}.')
     complaints += [f'{r.path} has no results yet.' for r in below if not r.rows]
@@ -123,7 +124,7 @@ def _verdicts(
   lines = []
   every = sections.sections(runs)
   for section in every:
-    judge = sections.Judge(rule, section.metric)
+    judge = sections.Judge(rule, section.metric, section.rises)
     best = judge.best_of(section.by_method)
     found = verdict.reach(section, best, judge, ())
     if found is None:
@@ -179,7 +180,7 @@ def means(
   every = sections.sections(runs)
   found: dict[str, str] = {}
   for section in every:
-    judge = sections.Judge(rule, section.metric)
+    judge = sections.Judge(rule, section.metric, section.rises)
     best = judge.best_of(section.by_method)
     if best:
       title = f'{section.setting.get("task")}{_experiment(section, every)}'
@@ -302,7 +303,8 @@ def _best(
     if less is None and len(metrics) > 1:
       values = []
     if less is None:
-      less = not metric_names.higher_is_better(next(iter(metrics)))
+      rises = next(iter(named.values())).rises
+      less, values = not rises, [] if rises is None else values
     best[key] = scores.unique_best(values, less=less)
   return best
 
@@ -314,7 +316,10 @@ def _gaps(named: Mapping[str, results.Run]) -> list[str]:
     return []
   metric = metrics.pop()
   measure = 'validation/metric' if metric else 'validation/loss'
-  sign = 1 if metric_names.higher_is_better(metric) else -1
+  rises = next(iter(named.values())).rises
+  if rises is None:
+    return []
+  sign = 1 if rises else -1
   central = [
     run.measures()[measure]
     for run in named.values()

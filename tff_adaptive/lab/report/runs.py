@@ -35,6 +35,8 @@ class Run:
     clients: Rows of clients.csv, one per client on which the trained model was
       tested, as numbers by column; empty if it was not.
     sweep: The sweep that the run belongs to, if any.
+    directions: Whether higher is better, by metric, as far as the run or the
+      caller says so.
   """
 
   path: pathlib.Path
@@ -42,6 +44,7 @@ class Run:
   rows: Sequence[Mapping[str, float]]
   clients: Sequence[Mapping[str, float]] = ()
   sweep: Optional[sweeps.SweepRecord] = None
+  directions: Mapping[str, bool] = dataclasses.field(default_factory=dict)
 
   @property
   def tuned_on(self) -> Optional[int]:
@@ -85,6 +88,11 @@ class Run:
     train = [c for c in self.columns if c.startswith('train/')]
     return metric_names.main_metric({c.partition('/')[2]: None for c in train})
 
+  @property
+  def rises(self) -> Optional[bool]:
+    """Whether a higher metric is better; `None` if it is not known."""
+    return metric_names.higher_is_better(self.metric, self.directions)
+
   @functools.cached_property
   def columns(self) -> list[str]:
     return list(dict.fromkeys(c for row in self.rows for c in row))
@@ -121,7 +129,7 @@ class Run:
     self, level: float, column: str = 'round'
   ) -> Optional[Mapping[str, float]]:
     """Returns the first row that reaches a level and has a column."""
-    better = metric_names.higher_is_better(self.metric)
+    better = metric_names.require_direction(self.metric, self.directions)
     for row in self.rows:
       value = row.get(self.judged, math.nan)
       reached = value >= level if better else value <= level
@@ -151,7 +159,7 @@ class Run:
   @functools.cached_property
   def _measures(self) -> dict[str, float]:
     clients = self.settings['clients_per_round']
-    return scores.measures(self.rows, self.metric, clients)
+    return scores.measures(self.rows, self.metric, clients, self.rises)
 
 
 def common_level(runs: Sequence[Run]) -> Optional[float]:
@@ -165,7 +173,9 @@ def common_level(runs: Sequence[Run]) -> Optional[float]:
     return None
   virtual = any(metric_names.VIRTUAL_SECONDS in run.columns for run in runs)
   needed = metric_names.VIRTUAL_SECONDS if virtual else 'round'
-  better = metric_names.higher_is_better(runs[0].metric)
+  better = runs[0].rises
+  if better is None:
+    return None
   best = []
   for run in runs:
     values = [
@@ -243,8 +253,15 @@ def _check_settings(path: pathlib.Path, settings: Mapping[str, Any]) -> None:
     )
 
 
-def load(path: pathlib.Path) -> Run:
+def load(
+  path: pathlib.Path, directions: Optional[Mapping[str, bool]] = None
+) -> Run:
   """Loads a run's folder.
+
+  Args:
+    path: The folder.
+    directions: Whether higher is better, by metric; takes precedence over what
+      the run says.
 
   Raises:
     SettingsError: If it is not a run's folder, or its files are damaged.
@@ -270,6 +287,10 @@ def load(path: pathlib.Path) -> Run:
     _read_clients(path / 'clients.csv'),
     # A sweep's runs are in a folder of its own.
     sweeps.read(path.resolve().parent.parent),
+    {
+      **metric_names.of_words(hparams.get('metric_directions')),
+      **(directions or {}),
+    },
   )
 
 
@@ -294,8 +315,14 @@ def _read_clients(path: pathlib.Path) -> list[dict[str, float]]:
     ) from e
 
 
-def find(folder: pathlib.Path) -> tuple[list[Run], list[str]]:
+def find(
+  folder: pathlib.Path, directions: Optional[Mapping[str, bool]] = None
+) -> tuple[list[Run], list[str]]:
   """Loads every run in and below a folder.
+
+  Args:
+    folder: The folder.
+    directions: As for `load`.
 
   Returns:
     The runs, sorted by path, and a sentence for each folder that could not be
@@ -309,7 +336,7 @@ def find(folder: pathlib.Path) -> tuple[list[Run], list[str]]:
   found, complaints = [], []
   for path in sorted(folder.rglob('hparams.json')):
     try:
-      found.append(load(path.parent))
+      found.append(load(path.parent, directions))
     except errors.SettingsError as e:
       complaints.append(str(e))
   return found, complaints

@@ -181,6 +181,7 @@ def measures(
   rows: Sequence[Mapping[str, float]],
   metric: Optional[str],
   clients_per_round: int = 0,
+  rises: Optional[bool] = None,
 ) -> dict[str, float]:
   """Summarizes a run in a few numbers.
 
@@ -188,6 +189,8 @@ def measures(
     rows: Rows of metrics.csv, without empty cells.
     metric: The task's first metric, if it has one.
     clients_per_round: Cohort size, to compute the traffic of all clients.
+    rises: Whether a higher metric is better; by its name if `None`. If that is
+      not known, best/metric is left out.
 
   Returns:
     Means over the last rounds (`window`) of train/loss, train/metric,
@@ -217,9 +220,10 @@ def measures(
   # The first row belongs to the untrained model.
   values = column(rows[1:], f'validation/{metric}')
   if values:
-    result['best/metric'] = (
-      max if metric_names.higher_is_better(metric) else min
-    )(values)
+    if rises is None:
+      rises = metric_names.higher_is_better(metric)
+    if rises is not None:
+      result['best/metric'] = (max if rises else min)(values)
     result['recent/metric'] = mean(values[-10:])
   for kind, name in (('loss', 'loss'), ('metric', metric)):
     if f'test/{name}' in rows[-1]:
@@ -255,6 +259,7 @@ def score(
   values: Mapping[str, float],
   metric: Optional[str],
   *,
+  rises: Optional[bool] = None,
   finished: bool = True,
 ) -> float:
   """Scores a run under a rule; lower is better.
@@ -266,21 +271,25 @@ def score(
     rule: The rule.
     values: The run's `measures`.
     metric: The task's first metric, if it has one.
+    rises: Whether a higher metric is better; by its name if `None`.
     finished: Whether the run finished.
+
+  Raises:
+    SettingsError: If the rule needs the direction of the metric, and it is not
+      known.
   """
   measure = rule.measure
+  of_loss = rule.of_loss or metric is None
   if metric is None and not rule.of_loss:
     measure = (
       f'{"train" if measure.startswith("train/") else "validation"}/loss'
     )
+  if not of_loss and rises is None:
+    rises = metric_names.require_direction(metric)
   value = values.get(measure, math.nan)
   if not finished or not math.isfinite(value):
     return math.inf
-  return (
-    -value
-    if not rule.of_loss and metric_names.higher_is_better(metric)
-    else value
-  )
+  return -value if not of_loss and rises else value
 
 
 def best(scores: Mapping[_Key, Sequence[float]]) -> Optional[_Key]:

@@ -101,10 +101,12 @@ class Judge:
   Attributes:
     rule: The rule that selects configurations.
     metric: The task's first metric, if it has one.
+    rises: Whether a higher metric is better; by its name if `None`.
   """
 
   rule: scores.SelectionRule
   metric: Optional[str]
+  rises: Optional[bool] = None
 
   @property
   def quality(self) -> str:
@@ -143,7 +145,9 @@ class Judge:
 
   @property
   def more_is_better(self) -> bool:
-    return metric_names.higher_is_better(self.metric)
+    if self.rises is None:
+      return metric_names.require_direction(self.metric)
+    return self.rises
 
   @property
   def is_share(self) -> bool:
@@ -161,7 +165,11 @@ class Judge:
       return [math.inf]
     return [
       scores.score(
-        self.rule, run.measures(), self.metric, finished=run.finished
+        self.rule,
+        run.measures(),
+        self.metric,
+        rises=self.rises,
+        finished=run.finished,
       )
       for run in configuration.chosen_by or configuration.runs
     ]
@@ -191,11 +199,13 @@ class Section:
     setting: The settings that the runs share, by flag.
     by_method: Configurations by method.
     metric: The task's first metric, if it has one.
+    rises: Whether a higher metric is better; `None` if it is not known.
   """
 
   setting: Mapping[str, Any]
   by_method: Mapping[str, Sequence[Configuration]]
   metric: Optional[str]
+  rises: Optional[bool] = None
 
 
 def prefix(task: str) -> str:
@@ -227,14 +237,16 @@ def sections(runs: Sequence[results.Run]) -> list[Section]:
       for method, configurations in methods.items()
     }
     metrics = [
-      run.metric
+      (run.metric, run.rises)
       for configurations in by_method.values()
       for c in configurations
       for run in c.runs
       if run.metric
     ]
     result.append(
-      Section(dict(setting), by_method, metrics[0] if metrics else None)
+      Section(
+        dict(setting), by_method, *(metrics[0] if metrics else (None, False))
+      )
     )
   return result
 

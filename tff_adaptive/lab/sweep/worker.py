@@ -244,7 +244,9 @@ def job_of(
   """Builds the job for a point of a sweep."""
 
   def compare(so_far: runs.Run, number: int) -> None:
-    value = scores.score(scheduler.rule, so_far.measures(), so_far.metric)
+    value = scores.score(
+      scheduler.rule, so_far.measures(), so_far.metric, rises=so_far.rises
+    )
     if taken.is_worse(value, number):
       raise watching.Pruned(
         f'not among the best 1/{scheduler.halving_factor} after round {number}'

@@ -20,6 +20,7 @@ from tff_adaptive.lab.flags import options as options_lib
 from tff_adaptive.lab.flags import settings as settings_lib
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import hooks as hooks_lib
+from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.recording import progress as progress_lib
 from tff_adaptive.lab.recording import tables
 from tff_adaptive.lab.recording import trackers
@@ -133,7 +134,13 @@ def prepare(settings: settings_lib.Settings) -> Optional[tables.RowFile]:
   last = metrics.rows[-1]
   tested = any(v for name, v in last.items() if name.startswith('test/'))
   over = int(last['round']) == settings.total_rounds or ending.is_over(
-    metrics.rows, settings.target_metric, settings.patience
+    metrics.rows,
+    settings.target_metric,
+    settings.patience,
+    {
+      **metric_names.of_words(before.get('metric_directions')),
+      **metric_names.parse_directions(settings.metric_direction),
+    },
   )
   return metrics if tested and over else None
 
@@ -332,6 +339,12 @@ def _run(
     for note in getattr(ready.task.datasets.train_data, 'notes', ()):
       say(note)
     say(f'{validation.describe(settings).capitalize()}.')
+    main = metric_names.main_metric(dict.fromkeys(ready.evaluator.names))
+    if metric_names.higher_is_better(main, ready.directions) is None:
+      say(
+        f'Whether {main} is better when higher or lower is not known, so the '
+        'best round is that of the lowest loss; --metric_direction says so.'
+      )
     if words := availability.describe(settings):
       say(f'{words[0].upper()}{words[1:]}.')
     progress = progress_lib.Progress(settings.total_rounds)
@@ -403,6 +416,7 @@ def _write_down(
   current: dict[str, Any] = {
     'settings': settings.identity,
     'judged_by': ready.goal.column,
+    'metric_directions': metric_names.as_words(ready.directions),
     'inputs': read,
   }
   if ready.ledger is not None:

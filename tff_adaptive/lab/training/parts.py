@@ -4,6 +4,7 @@ import dataclasses
 import fnmatch
 import pathlib
 from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
@@ -21,6 +22,7 @@ from tff_adaptive.algorithms import building
 from tff_adaptive.algorithms import description
 from tff_adaptive.lab.flags import settings as settings_lib
 from tff_adaptive.lab.recording import files
+from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.recording.checkpoints import folder as checkpoints
 from tff_adaptive.lab.recording.client_state import files as client_states
 from tff_adaptive.lab.recording.client_state import storage as client_storage
@@ -195,6 +197,15 @@ def make(
   if settings.ema_decay is not None:
     groups.append('ema')
   columns = [f'{group}/{name}' for group in groups for name in evaluator.names]
+  directions = {
+    **evaluator.directions,
+    **metric_names.parse_directions(settings.metric_direction),
+  }
+  if settings.patience is not None and settings.target_metric is None:
+    main = metric_names.main_metric(dict.fromkeys(evaluator.names))
+    metric_names.require_direction(main, directions)
+  goal = ending.goal_of(settings.target_metric, columns, directions)
+  directions[goal.column.partition('/')[2]] = goal.rises
   return loop_parts.Parts(
     task=task,
     formula=description.describe(built.pieces),
@@ -205,8 +216,9 @@ def make(
     clients=trained,
     splits=validation.build(settings, task.datasets),
     ledger=built.ledger,
-    goal=ending.goal_of(settings.target_metric, columns),
-    client_tests=_client_tests(settings, task, evaluator),
+    goal=goal,
+    directions=directions,
+    client_tests=_client_tests(settings, task, evaluator, directions),
   )
 
 
@@ -214,6 +226,7 @@ def _client_tests(
   settings: settings_lib.Settings,
   task: tff.simulation.baselines.BaselineTask,
   evaluator: evaluation.Evaluator,
+  directions: Mapping[str, bool],
 ) -> Optional[client_tests_lib.ClientTests]:
   """Builds the per-client tests; `None` without --evaluate_clients."""
   if settings.evaluate_clients is None:
@@ -240,6 +253,7 @@ def _client_tests(
   tests = client_tests_lib.ClientTests(
     datasets=task.datasets,
     evaluator=evaluator,
+    directions=directions,
     count=None if every else int(settings.evaluate_clients),
     seed=settings.seed,
     **tuning,

@@ -144,6 +144,7 @@ def round_of(
   rows: Iterable[Mapping[str, float]],
   column: str,
   last_round: int,
+  directions: Optional[Mapping[str, bool]] = None,
 ) -> int:
   """Returns the best round by a column of metrics.csv, if its model was saved.
 
@@ -153,13 +154,15 @@ def round_of(
     column: The column that rounds are compared by.
     last_round: The round of the last checkpoint. The rows of a killed run may
       include later rounds without a saved model.
+    directions: Whether higher is better, by metric.
 
   Raises:
     RunError: If the best round's model was not saved, because the run compared
       rounds by another column.
   """
   found = _paths(folder)
-  better = max if metric_names.higher_is_better(column) else min
+  rises = metric_names.require_direction(column, directions)
+  better = max if rises else min
   values = {
     int(row['round']): row[column]
     for row in rows

@@ -244,7 +244,7 @@ def _show(
   Returns:
     The section.
   """
-  judge = sections.Judge(look.rule, section.metric)
+  judge = sections.Judge(look.rule, section.metric, section.rises)
   task = section.setting.get('task', 'runs')
   words = verdicts.settings_words(section.setting, differing, task)
   found = judge.best_of(section.by_method)
@@ -298,6 +298,7 @@ def write(
   apart: bool = False,
   reference: Optional[str] = None,
   target: Optional[float] = None,
+  directions: Optional[Mapping[str, bool]] = None,
 ) -> tuple[pathlib.Path, list[str]]:
   """Writes the report.
 
@@ -310,6 +311,7 @@ def write(
       unless given.
     target: Value of the validation metric (or loss) until which rounds and
       seconds are counted; the best that all runs reach, unless given.
+    directions: Whether higher is better, by metric; see `runs.load`.
 
   Returns:
     The path of the page, and a sentence about each run that could not be read.
@@ -318,7 +320,7 @@ def write(
     SettingsError: If there are no runs with results, or none of the method
       `reference`.
   """
-  runs, complaints = results.find(folder)
+  runs, complaints = results.find(folder, directions)
   runs = [run for run in runs if run.rows]
   if not runs:
     raise errors.SettingsError(

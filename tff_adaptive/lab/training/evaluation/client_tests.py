@@ -188,6 +188,7 @@ class ClientTests:
     seed: Seed of the draw.
     tuner: The fine-tuning; `None` for no fine-tuning.
     passes: Maps a client id to its batches, one dataset per epoch.
+    directions: Whether higher is better, for metrics where this is known.
   """
 
   datasets: tff.simulation.baselines.BaselineTaskDatasets
@@ -196,6 +197,7 @@ class ClientTests:
   seed: int
   tuner: Optional[Tuner] = None
   passes: Callable[[str], Sequence[data_lib.Batches]] = lambda client: ()
+  directions: Optional[Mapping[str, bool]] = None
 
   @functools.cached_property
   def _tests(self) -> tff.simulation.datasets.ClientData:
@@ -255,9 +257,9 @@ class ClientTests:
         rows.append(row)
     if not rows:
       raise errors.RunError('None of the selected clients has test data.')
-    values = over_clients(rows, MODEL)
+    values = over_clients(rows, MODEL, self.directions)
     if self.tuner is not None:
-      values |= over_clients(rows, TUNED)
+      values |= over_clients(rows, TUNED, self.directions)
     return values, rows
 
   def _row(
@@ -281,17 +283,21 @@ class ClientTests:
 
 
 def over_clients(
-  rows: Sequence[Mapping[str, Any]], group: str
+  rows: Sequence[Mapping[str, Any]],
+  group: str,
+  directions: Optional[Mapping[str, bool]] = None,
 ) -> dict[str, float]:
   """Computes statistics of a group of metrics over equally weighted clients.
 
   Args:
     rows: One row per client, as `ClientTests` returns them.
     group: `MODEL` or `TUNED`.
+    directions: Whether higher is better, by metric.
 
   Returns:
     For each metric its mean, standard deviation, percentiles, and the mean over
-    the worst tenth of the clients; and the number of clients.
+    the worst tenth of the clients, if its direction is known; and the number of
+    clients.
   """
   values: dict[str, float] = collections.OrderedDict()
   values[f'{group}/clients'] = len(rows)
@@ -300,11 +306,12 @@ def over_clients(
     if not column.startswith(f'{group}/') or '/num_' in column:
       continue
     cells = np.sort([float(row[column]) for row in rows])
-    if not metric_names.higher_is_better(column):
-      cells = cells[::-1]
+    rises = metric_names.higher_is_better(column, directions)
     values[f'{column}/mean'] = float(np.mean(cells))
     values[f'{column}/std'] = float(np.std(cells))
     for percent in _PERCENTILES:
       values[f'{column}/p{percent}'] = float(np.percentile(cells, percent))
-    values[f'{column}/worst_decile'] = float(np.mean(cells[:worst]))
+    if rises is not None:
+      tail = cells[:worst] if rises else cells[::-1][:worst]
+      values[f'{column}/worst_decile'] = float(np.mean(tail))
   return values

@@ -14,6 +14,7 @@ import tensorflow_federated as tff
 
 from tff_adaptive import structures
 from tff_adaptive import tff_internals
+from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.runtime import machine
 from tff_adaptive.runtime import tff_functions
 from tff_adaptive.runtime import waiting
@@ -65,6 +66,20 @@ class Evaluator:
   def names(self) -> list[str]:
     """Names of the metrics that `evaluate` returns."""
     return list(self._names)
+
+  @property
+  def directions(self) -> dict[str, bool]:
+    """Whether higher is better, for metrics whose direction is known."""
+    of_class = {
+      metric.name: higher
+      for metric in tff_internals.metric_objects(self._model)
+      if (higher := metric_names.direction_of_class(metric)) is not None
+    }
+    return {
+      name: higher
+      for name in self._names
+      if (higher := metric_names.higher_is_better(name, of_class)) is not None
+    }
 
   def _assign_and_reset(
     self, weights: tff.learning.models.ModelWeights

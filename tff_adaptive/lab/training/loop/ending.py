@@ -49,19 +49,29 @@ class Goal:
 
 # The goal of a run that compares no rounds and has no target.
 NO_GOAL = Goal('', rises=False)
+_BY_LOSS = Goal('validation/loss', rises=False)
+_DIRECTIONS = {'max': True, 'min': False}
 
 
-def goal_of(target_metric: Optional[str], columns: Iterable[str]) -> Goal:
+def goal_of(
+  target_metric: Optional[str],
+  columns: Iterable[str],
+  directions: Optional[Mapping[str, bool]] = None,
+) -> Goal:
   """Returns the goal of --target_metric, or the task's main metric.
 
   Args:
-    target_metric: 'NAME:VALUE', where NAME is a metric's full or short name or
-      a column such as 'ema/loss'. If `None`, the goal is the main validation
-      metric, or the loss if there is none, without a target.
+    target_metric: 'NAME:VALUE', 'NAME:max' or 'NAME:min', where NAME is a
+      metric's full or short name or a column such as 'ema/loss'. If `None`, the
+      goal is the main validation metric, without a target; or the loss, if
+      there is none or its direction is not known.
     columns: Names of the columns of metrics.csv.
+    directions: Whether higher is better, by metric, as far as it is known
+      beyond `metric_names.higher_is_better`.
 
   Raises:
-    SettingsError: If no column has that name.
+    SettingsError: If no column has that name, or the direction of the named
+      metric is not known.
   """
   evaluated = [c for c in columns if c.partition('/')[0] in _GROUPS]
   names = {
@@ -69,7 +79,8 @@ def goal_of(target_metric: Optional[str], columns: Iterable[str]) -> Goal:
   }
   if target_metric is None:
     column = f'validation/{metric_names.main_metric(names) or "loss"}'
-    return Goal(column, metric_names.higher_is_better(column))
+    rises = metric_names.higher_is_better(column, directions)
+    return _BY_LOSS if rises is None else Goal(column, rises)
   asked, _, value = target_metric.rpartition(':')
   for column in evaluated:
     group, _, name = column.partition('/')
@@ -78,7 +89,9 @@ def goal_of(target_metric: Optional[str], columns: Iterable[str]) -> Goal:
     if group == 'validation':
       called += [name, short]
     if asked in called:
-      rises = metric_names.higher_is_better(name)
+      if value in _DIRECTIONS:
+        return Goal(column, _DIRECTIONS[value])
+      rises = metric_names.require_direction(name, directions)
       return Goal(column, rises, float(value))
   raise errors.SettingsError(
     f'--target_metric={target_metric}: evaluations have no {asked}; they have '
@@ -142,13 +155,16 @@ class Ending(hooks.Hook):
 
 
 def first_at_target(
-  rows: Iterable[Mapping[str, Any]], target_metric: Optional[str]
+  rows: Iterable[Mapping[str, Any]],
+  target_metric: Optional[str],
+  directions: Optional[Mapping[str, bool]] = None,
 ) -> Optional[Mapping[str, Any]]:
   """Finds the row of the first evaluation that reached a target.
 
   Args:
     rows: Rows of metrics.csv, as numbers by column without empty cells.
     target_metric: As `goal_of` takes it.
+    directions: Likewise.
 
   Returns:
     The row; `None` if none reached the target, or there is no target.
@@ -158,7 +174,7 @@ def first_at_target(
   found = list(rows)
   columns = dict.fromkeys(c for row in found for c in row)
   try:
-    goal = goal_of(target_metric, columns)
+    goal = goal_of(target_metric, columns, directions)
   except errors.SettingsError:
     return None  # The metric was not evaluated yet.
   return next(
@@ -170,13 +186,14 @@ def is_over(
   rows: Sequence[Mapping[str, str]],
   target_metric: Optional[str],
   patience: Optional[int],
+  directions: Optional[Mapping[str, bool]] = None,
 ) -> bool:
   """Returns whether early stopping ends a run after the given rows."""
   if target_metric is None and patience is None:
     return False
   columns = dict.fromkeys(c for row in rows for c in row)
   try:
-    ending = Ending(goal_of(target_metric, columns), patience)
+    ending = Ending(goal_of(target_metric, columns, directions), patience)
   except errors.SettingsError:
     return False  # The run raises the error once it knows all columns.
   ending.look_back(rows)

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
@@ -38,6 +39,7 @@ class Parts:
       without delay.
     ledger: The privacy accountant; `None` for a run without privacy.
     goal: The metric that rounds are compared by.
+    directions: Whether higher is better, for metrics where this is known.
     client_tests: The per-client tests of the trained model; `None` without.
   """
 
@@ -51,6 +53,7 @@ class Parts:
   participation: Optional[availability.Participation] = None
   ledger: Optional[accounting.Ledger] = None
   goal: ending.Goal = ending.NO_GOAL
+  directions: Mapping[str, bool] = dataclasses.field(default_factory=dict)
   client_tests: Optional[client_tests_lib.ClientTests] = None
 
   def columns(self, number: int) -> dict[str, Any]:

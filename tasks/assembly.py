@@ -29,6 +29,22 @@ def cross_entropy() -> tf.keras.losses.Loss:
   return tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
+class ScaledAbsoluteError(tf.keras.metrics.MeanAbsoluteError):
+  """Mean absolute error in the unit of a target that was scaled."""
+
+  def __init__(self, scale: float):
+    super().__init__(name='mean_absolute_error')
+    self._scale = scale
+
+  def update_state(
+    self, y_true: Any, y_pred: Any, sample_weight: Any = None
+  ) -> Any:
+    """Adds a batch of scaled targets and predictions."""
+    return super().update_state(
+      y_true * self._scale, y_pred * self._scale, sample_weight
+    )
+
+
 def task(
   *,
   train_data: tff.simulation.datasets.ClientData,

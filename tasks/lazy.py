@@ -11,12 +11,13 @@ if TYPE_CHECKING:
   from tasks import assembly as assembly
   from tasks import class_names as class_names
   from tasks import client_data as client_data
+  from tasks import encodings as encodings
   from tasks import fine_tuning as fine_tuning
   from tasks import preprocessing as preprocessing
-  from tasks import table_encoding as table_encoding
-  from tasks import text_encoding as text_encoding
+  from tasks.formats import columns as columns
   from tasks.formats import jpeg as jpeg
   from tasks.formats import sqlite_files as sqlite_files
+  from tasks.formats import tables as tables
   from tasks.formats import vocabulary as vocabulary
   from tasks.models import bag_of_words as bag_of_words
   from tasks.models import distilbert as distilbert
@@ -30,11 +31,12 @@ if TYPE_CHECKING:
 else:
   assembly = lazy.Module('tasks.assembly')
   class_names = lazy.Module('tasks.class_names')
+  columns = lazy.Module('tasks.formats.columns')
+  encodings = lazy.Module('tasks.encodings')
+  tables = lazy.Module('tasks.formats.tables')
   client_data = lazy.Module('tasks.client_data')
   fine_tuning = lazy.Module('tasks.fine_tuning')
   preprocessing = lazy.Module('tasks.preprocessing')
-  table_encoding = lazy.Module('tasks.table_encoding')
-  text_encoding = lazy.Module('tasks.text_encoding')
   jpeg = lazy.Module('tasks.formats.jpeg')
   sqlite_files = lazy.Module('tasks.formats.sqlite_files')
   vocabulary = lazy.Module('tasks.formats.vocabulary')

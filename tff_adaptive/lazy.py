@@ -1,4 +1,4 @@
-"""Lazy imports of TensorFlow, TensorFlow Federated and Altair.
+"""Lazy imports of TensorFlow, TensorFlow Federated, pandas and Altair.
 
 Modules that describe an optimizer, a method or a task write
 
@@ -27,13 +27,15 @@ class Module(types.ModuleType):
 
 if TYPE_CHECKING:
   import altair as alt
+  import pandas
   import tensorflow as tf
   import tensorflow_federated as tff
   import vl_convert
 else:
   alt = Module('altair')
+  pandas = Module('pandas')
   tf = Module('tensorflow')
   tff = Module('tensorflow_federated')
   vl_convert = Module('vl_convert')
 
-__all__ = ['alt', 'tf', 'tff', 'vl_convert']
+__all__ = ['alt', 'pandas', 'tf', 'tff', 'vl_convert']

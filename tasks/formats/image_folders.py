@@ -1,111 +1,105 @@
 """Folders of images: one per class, optionally in one per client."""
 
 import pathlib
-from typing import NoReturn
-from typing import Optional
+from typing import Any
 
-import numpy as np
+import pandas
 
-from tasks.formats import columns
 from tasks.formats import data_errors
 from tasks.formats import data_files
 from tasks.formats import pictures
 
+LABEL, CLIENT, IMAGE = 'label', 'client', 'image'
+_NO_DATA = {'thumbs.db', 'desktop.ini'}
 
-def _is_image(path: pathlib.Path) -> bool:
-  return path.suffix.lower() in pictures.SUFFIXES and path.is_file()
 
-
-def _folders(path: pathlib.Path) -> list[pathlib.Path]:
-  """Returns a folder's subfolders sorted by name, without hidden ones."""
+def _children(path: pathlib.Path) -> list[pathlib.Path]:
+  """Returns a folder's files and folders by name, without hidden ones."""
   return sorted(
-    p for p in path.iterdir() if p.is_dir() and not p.name.startswith('.')
+    p
+    for p in path.iterdir()
+    if not p.name.startswith('.') and p.name.lower() not in _NO_DATA
   )
 
 
+def folders(path: pathlib.Path) -> list[pathlib.Path]:
+  """Returns a folder's folders by name, without hidden ones."""
+  return [p for p in _children(path) if p.is_dir()]
+
+
 def _images(path: pathlib.Path) -> list[pathlib.Path]:
-  return sorted(p for p in path.iterdir() if _is_image(p))
+  return [
+    p
+    for p in _children(path)
+    if p.suffix.lower() in pictures.SUFFIXES and p.is_file()
+  ]
 
 
 def has_images(root: pathlib.Path) -> bool:
   """Returns whether a folder has images, up to two levels deep."""
-  below = _folders(root)
-  return any(
-    any(map(_is_image, folder.iterdir()))
-    for folder in [root, *below, *(f for b in below for f in _folders(b))]
-  )
+  below = folders(root)
+  deeper = [f for b in below for f in folders(b)]
+  return any(_images(folder) for folder in [root, *below, *deeper])
 
 
-def _wrong(where: pathlib.Path, told: str) -> NoReturn:
-  raise data_errors.DataError(f'{where}: {told}')
-
-
-def read(
-  root: pathlib.Path,
-  names: columns.Names,
-  *,
-  image_size: Optional[int] = None,
-) -> columns.Examples:
+def read(root: pathlib.Path) -> tuple[pandas.DataFrame, list[str]]:
   """Reads `ROOT/CLASS/*.png`, or `ROOT/CLIENT/CLASS/*.png`.
 
   Args:
     root: The folder.
-    names: Must name no column: folders define label and client.
-    image_size: If given, images are resized to squares of this size in pixels.
 
   Returns:
-    Examples with features float32 [images, height, width, channels] from 0 to
-    255, and folder names as labels and clients.
+    Columns `IMAGE`, of dictionaries with `bytes` and `path`, `LABEL` and, with
+    clients, `CLIENT`; and notes on files that were skipped.
 
   Raises:
-    DataError: If images are in other places, or one cannot be read; names it.
+    DataError: If images are in other places, one cannot be read, or a class has
+      none; names it.
   """
-  if names.client or names.features or names.words or names.text:
-    _wrong(
-      root,
-      'folders of images have no columns; --table_client, --table_features, '
-      '--table_words and --table_text are for tables.',
-    )
   if found := _images(root):
-    _wrong(
-      root,
-      'an image was found beside the folders; CLASS/IMAGE or '
-      f'CLIENT/CLASS/IMAGE was expected, got {found[0].name}.',
+    raise data_errors.DataError(
+      f'{root}: an image was found beside the folders; CLASS/IMAGE or '
+      f'CLIENT/CLASS/IMAGE was expected, got {found[0].name}.'
     )
-  by_client = [folder for folder in _folders(root) if not _images(folder)]
-  flat = [folder for folder in _folders(root) if _images(folder)]
-  deep = [f for f in by_client if any(_images(c) for c in _folders(f))]
+  flat = [folder for folder in folders(root) if _images(folder)]
+  deep = [f for f in folders(root) if any(map(_images, folders(f)))]
   if flat and deep:
-    _wrong(
-      root,
-      f'{flat[0].name} has images, and {deep[0].name} folders of images; '
-      'either all folders are classes, or all are clients with folders of '
-      'classes.',
+    raise data_errors.DataError(
+      f'{root}: {flat[0].name} has images, and {deep[0].name} folders of '
+      'images; either all folders are classes, or all are clients with folders '
+      'of classes.'
     )
-  classes = (
-    [(client, c) for client in deep for c in _folders(client)]
-    if deep
-    else [(None, c) for c in flat]
-  )
-  places = [
-    (client, folder, image)
-    for client, folder in classes
-    for image in _images(folder)
-  ]
-  images = []
-  for _, _, path in places:
-    try:
-      data_files.check(path)
-      content = path.read_bytes()
-    except OSError as e:
-      raise data_errors.DataError(f'{path} cannot be read: {e}.') from e
-    images.append(pictures.decode(content, str(path), size=image_size))
-  stacked = pictures.stack(images, [str(path) for _, _, path in places])
-  return columns.Examples(
-    stacked,
-    np.array([folder.name for _, folder, _ in places], object),
-    np.array([client.name for client, _, _ in places if client], object)
-    if deep
-    else None,
-    (columns.Column('image', width=stacked[0].size, image=True),),
-  )
+  classes = folders(root)
+  if deep:
+    classes = [c for client in folders(root) for c in folders(client)]
+  rows: list[dict[str, Any]] = []
+  skipped = [p for p in _children(root) if p.is_file()]
+  for folder in classes:
+    skipped += [p for p in set(_children(folder)) - set(_images(folder))]
+    for path in _images(folder):
+      try:
+        data_files.check(path)
+        content = path.read_bytes()
+      except OSError as e:
+        raise data_errors.DataError(f'{path} cannot be read: {e}.') from e
+      image = {'bytes': content, 'path': str(path)}
+      row = {IMAGE: image, LABEL: folder.name}
+      rows.append(row | ({CLIENT: folder.parent.name} if deep else {}))
+  empty = {f.name for f in classes} - {row[LABEL] for row in rows}
+  if empty:
+    name = sorted(empty)[0]
+    files = [p.name for p in skipped if p.parent.name == name]
+    raise data_errors.DataError(
+      f'{root}: the class {name} has no images'
+      + (f', only files such as {sorted(files)[0]}' if files else '')
+      + f'; images end in {", ".join(sorted(pictures.SUFFIXES))}.'
+    )
+  notes = []
+  if skipped:
+    shown = sorted(str(p.relative_to(root)) for p in skipped)
+    more = f' and {len(shown) - 5} more' if len(shown) > 5 else ''
+    notes.append(
+      f'{len(shown)} files of {root} are skipped, as they do not end in '
+      f'{", ".join(sorted(pictures.SUFFIXES))}: {", ".join(shown[:5])}{more}.'
+    )
+  return pandas.DataFrame(rows), notes

@@ -37,6 +37,7 @@ def decode(
   """
   # Takes a second to import, and only images need it.
   from PIL import Image
+  from PIL import ImageOps
 
   try:
     with warnings.catch_warnings():
@@ -49,7 +50,13 @@ def decode(
             f'{where}: an image of bytes was expected, got one of mode '
             f'{image.mode}; write its numbers into an .npz archive.'
           )
-        plain = image.convert('L' if grey else 'RGB')
+        # As the camera was held; what is transparent shows white.
+        turned = ImageOps.exif_transpose(image)
+        if turned.has_transparency_data:
+          turned = turned.convert('RGBA')
+          white = Image.new('RGBA', turned.size, 'white')
+          turned = Image.alpha_composite(white, turned)
+        plain = turned.convert('L' if grey else 'RGB')
       if size is not None:
         plain = plain.resize((size, size), Image.Resampling.BILINEAR)
       pixels = np.asarray(plain, np.uint8)

@@ -3,13 +3,11 @@
 import json
 import pathlib
 from collections.abc import Mapping
-from collections.abc import Sequence
 from typing import Any
 from typing import Optional
 
 import numpy as np
 
-from tasks.formats import columns as columns_lib
 from tasks.formats import data_errors
 from tasks.formats import data_files
 
@@ -63,35 +61,6 @@ def range_of(schema: Schema, name: str) -> tuple[float, float]:
       f'[low, high] was expected for it, got {values!r:.60}.'
     )
   return float(numbers[0]), float(numbers[1])
-
-
-def with_words(
-  described: Sequence[columns_lib.Column], features: np.ndarray, schema: Schema
-) -> tuple[tuple[columns_lib.Column, ...], np.ndarray]:
-  """Encodes columns of words by the words of a schema.
-
-  Args:
-    described: The feature columns.
-    features: Features as in `columns.Examples`.
-    schema: Words by column; others than these count as empty cells.
-
-  Returns:
-    Columns and features.
-  """
-  found = []
-  for place, column in enumerate(described):
-    if column.words and column.name in schema:
-      words = tuple(map(str, schema[column.name]))
-      codes = {word: float(code) for code, word in enumerate(words)}
-      table = np.array([codes.get(w, np.nan) for w in column.words])
-      cells = features[:, place]
-      there = ~np.isnan(cells)
-      features = features.copy()
-      features[there, place] = table[cells[there].astype(np.int64)]
-      missing = int(np.isnan(features[:, place]).sum())
-      column = columns_lib.Column(column.name, words, missing)
-    found.append(column)
-  return tuple(found), features
 
 
 def read_words(path: str, most: int) -> tuple[str, ...]:

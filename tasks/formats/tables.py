@@ -1,40 +1,535 @@
-"""Reader of tables of examples; the path selects the format.
+"""Reader of tables of examples: rows with features, a label and a client.
 
-a .csv file, or a folder of them                  `columns`
-an .npz archive                                   `columns`
-.parquet, .arrow, .feather, or a folder of them   `arrow`
-a folder that `save_to_disk` of datasets wrote    `arrow`
-a folder of folders of images                     `image_folders`
+A table is a CSV file, a Parquet, Feather or Arrow file, an .npz archive of
+arrays, a dataset that Hugging Face's `save_to_disk` wrote, or a folder of files
+or of images. In a folder each file is a client, unless names say that they are
+pieces of one table or splits (train, test, validation).
 """
 
+from __future__ import annotations
+
+import csv
+import dataclasses
 import pathlib
+import re
+import warnings
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+from typing import NoReturn
+from typing import Optional
+
+import numpy as np
+import pandas
 
 from tasks.formats import arrow
-from tasks.formats import columns
+from tasks.formats import columns as columns_lib
+from tasks.formats import data_errors
+from tasks.formats import data_files
 from tasks.formats import image_folders
+from tasks.formats import weight_files
+
+DEFAULT_CLIENT = 'client'
+# Delimiters; spreadsheets in some locales write semicolons.
+_DELIMITERS = ',;\t'
+_SPLIT = re.compile(
+  '(?:(?P<train>train(?:ing)?)|(?P<test>test(?:ing)?)'
+  '|(?P<validation>val|valid|validation|dev))'
+  r'(?:[-_]?[0-9]+(?:-of-[0-9]+)?)?',
+  re.IGNORECASE,
+)
+# Parts of one table, in datasets' naming: data-00000-of-00004.parquet.
+_PIECE = re.compile(r'.*-[0-9]+-of-[0-9]+')
+# Row numbers of pandas and of spreadsheets.
+_NAMELESS = re.compile(r'|Unnamed: [0-9]+|__index_level_[0-9]+__')
 
 
-def read(
-  path: pathlib.Path, names: columns.Names, *, image_size: int | None = None
-) -> columns.Examples:
-  """Reads a table.
+@dataclasses.dataclass(frozen=True)
+class Names:
+  """The columns to read, and how.
 
-  Args:
-    path: A file or a folder.
-    names: The columns to read.
+  Attributes:
+    label: Name of the label column.
+    client: Name of the client column; if None, `DEFAULT_CLIENT` if it exists.
+    features: Names of feature columns; if None, all others.
+    words: Names of feature columns of words, even if they look like numbers.
+    text: Name of a text column, which is then the only feature.
+    time: Name of a column of times, which is no feature unless named.
+    decimal: Decimal mark of numbers in text; by default a point or a comma.
+    thousands: Mark between thousands.
     image_size: If given, images are resized to squares of this size in pixels;
       otherwise all must have the same size.
-
-  Raises:
-    DataError: If the file is missing or invalid; names the file and, if
-      possible, line and column.
+    drop_unlabelled: Whether to drop rows without a label.
   """
+
+  label: str
+  client: Optional[str] = None
+  features: Optional[Sequence[str]] = None
+  words: Sequence[str] = ()
+  text: Optional[str] = None
+  time: Optional[str] = None
+  decimal: Optional[str] = None
+  thousands: Optional[str] = None
+  image_size: Optional[int] = None
+  drop_unlabelled: bool = False
+
+  def marks(self, default: columns_lib.Marks) -> columns_lib.Marks:
+    """Returns the marks of numbers in text to try."""
+    if self.decimal is None and self.thousands is None:
+      return default
+    decimal = self.decimal or ('.' if self.thousands != '.' else ',')
+    return ((decimal, self.thousands or ''),)
+
+
+@dataclasses.dataclass(frozen=True)
+class Examples:
+  """The rows of a table.
+
+  Attributes:
+    columns: The feature columns, in the order of the file.
+    numbers: Features that are numbers, float64 [rows, numbers], NaN for empty
+      cells; of a single column of lists, arrays or images [rows, ...].
+    words: Columns of words, '' for empty cells; of text, only its column.
+    labels: Labels [rows], words or numbers.
+    clients: Client ids [rows]; None if nothing names clients.
+    times: Numbers or times [rows]; None without a time column.
+    split: 'train', 'test' or 'validation' [rows].
+    marks: Marks of numbers in text that were tried.
+    notes: Sentences about what was skipped or merged.
+  """
+
+  columns: tuple[columns_lib.Column, ...]
+  numbers: np.ndarray
+  words: pandas.DataFrame
+  labels: pandas.Series
+  clients: Optional[pandas.Series] = None
+  times: Optional[pandas.Series] = None
+  split: np.ndarray = dataclasses.field(default_factory=lambda: np.array([]))
+  marks: columns_lib.Marks = columns_lib.POINT
+  notes: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Source:
+  """A file or folder that is read in one piece, and what its name says."""
+
+  path: pathlib.Path
+  client: Optional[str] = None
+  split: str = 'train'
+
+
+def _wrong(where: Any, told: str) -> NoReturn:
+  raise data_errors.DataError(f'{where}: {told}')
+
+
+def _split_of(path: pathlib.Path) -> Optional[str]:
+  found = _SPLIT.fullmatch(path.stem)
+  return found and found.lastgroup
+
+
+def _sources(path: pathlib.Path) -> list[_Source]:
+  """Lists the files to read."""
   try:
     folder = path.is_dir()
   except (OSError, ValueError):  # An impossible path.
     folder = False
-  if arrow.is_arrow(path, folder):
-    return arrow.read(path, names, image_size=image_size)
-  if folder and not any(path.glob('*.csv')) and image_folders.has_images(path):
-    return image_folders.read(path, names, image_size=image_size)
-  return columns.read(path, names)
+  if not folder or arrow.is_saved(path):
+    return [_Source(path)]
+  files = sorted(path.glob('*.csv')) or sorted(
+    p for p in path.iterdir() if p.suffix in arrow.SUFFIXES
+  )
+  found = files or image_folders.folders(path)
+  splits = [_split_of(p) for p in found]
+  named = [p for p, split in zip(found, splits, strict=True) if split]
+  if named and (files or len(named) == len(found) or not _has_classes(path)):
+    if len(named) < len(found):
+      other = next(p for p in found if p not in named)
+      _wrong(
+        path,
+        f'{named[0].name} is named like a split and {other.name} is not; name '
+        'splits train, test and validation, or rename clients.',
+      )
+    if 'train' not in splits:
+      _wrong(path, f'there is no split train beside {named[0].name}.')
+    return [
+      dataclasses.replace(source, split=split or '')
+      for part, split in zip(found, splits, strict=True)
+      for source in _sources(part)
+    ]
+  if files:
+    pieces = all(_PIECE.fullmatch(p.stem) for p in files)
+    return [_Source(p, None if pieces else p.stem) for p in files]
+  if not image_folders.has_images(path):
+    _wrong(
+      path,
+      'a folder of CSV files, of Parquet or Arrow files, or of folders of '
+      'images was expected, and there are none.',
+    )
+  return [_Source(path)]
+
+
+def _has_classes(path: pathlib.Path) -> bool:
+  """Returns whether a folder's folders have images themselves."""
+  return all(
+    image_folders.has_images(f) and not image_folders.folders(f)
+    for f in image_folders.folders(path)
+  )
+
+
+def read(path: pathlib.Path, names: Names) -> Examples:
+  """Reads a table.
+
+  Raises:
+    DataError: If a file is missing or invalid; names the file and, if possible,
+      column and row.
+  """
+  notes: list[str] = []
+  marks = names.marks(columns_lib.POINT)
+  sources, frames = _sources(path), []
+  for source in sources:
+    frame, delimiter = _read_source(source.path, names, notes)
+    if delimiter == ';':
+      marks = names.marks(columns_lib.SEMICOLON)
+    if names.text is not None:
+      names = dataclasses.replace(names, features=[names.text])
+    client = names.client or DEFAULT_CLIENT
+    if source.client is not None and client not in frame.columns:
+      frame[client] = source.client
+    frames.append(frame)
+  if client in frames[[s.split for s in sources].index('train')].columns:
+    for source, frame in zip(sources, frames, strict=True):
+      if source.split != 'train' and client not in frame.columns:
+        frame[client] = ''  # It does not matter whose test examples are.
+  _check_columns(sources, frames, names)
+  features = _features(sources[0].path, frames[0], names, notes)
+  rows = np.repeat(np.arange(len(frames)), [len(f) for f in frames])
+  begins = np.cumsum([0, *map(len, frames)])
+  whole = pandas.concat(frames, ignore_index=True)
+  _check_labels(sources, frames, names)
+  unlabelled = whole[names.label].isna().to_numpy()
+  kept = np.flatnonzero(~unlabelled)
+
+  def where(marked: Any) -> str:
+    first = marked if isinstance(marked, int) else np.argmax(np.array(marked))
+    row = kept[first]
+    return f'{sources[rows[row]].path}, row {row - begins[rows[row]] + 1}'
+
+  if unlabelled.any():
+    if not names.drop_unlabelled or not len(kept):
+      kept = np.arange(len(rows))
+      _wrong(
+        f'{where(unlabelled)}, column {names.label!r}',
+        f'it is empty, as in {unlabelled.sum():,} of {len(rows):,} rows (NA, '
+        'null and the like count as empty); to leave these rows out, give '
+        '--table_drop_unlabelled.',
+      )
+    notes.append(f'{unlabelled.sum():,} rows without a label are left out.')
+    whole = whole.iloc[kept].reset_index(drop=True)
+  client = names.client or DEFAULT_CLIENT
+  for name in (client, names.time):
+    if name in whole.columns and (empty := whole[name].isna()).any():
+      _wrong(f'{where(empty)}, column {name!r}', 'it is empty.')
+  described, numbers, words = _convert(
+    whole[features], names, marks, notes, where
+  )
+  return Examples(
+    described,
+    numbers,
+    words,
+    whole[names.label],
+    whole[client] if client in whole.columns else None,
+    None if names.time is None else _times(whole[names.time], names, marks),
+    np.array([source.split for source in sources])[rows[kept]],
+    marks,
+    tuple(notes),
+  )
+
+
+def _read_source(
+  path: pathlib.Path, names: Names, notes: list[str]
+) -> tuple[pandas.DataFrame, str]:
+  """Reads a file or folder; returns its columns and the delimiter of a CSV."""
+  delimiter = ''
+  if path.suffix == '.npz':
+    frame = _read_archive(path)
+  elif path.suffix in arrow.SUFFIXES:
+    frame = arrow.read(path)
+  elif not path.is_dir():
+    frame, delimiter = _read_csv(path, names)
+  elif arrow.is_saved(path):
+    frame = arrow.read_saved(path)
+  else:
+    if names.client or names.features or names.words or names.text:
+      _wrong(
+        path,
+        'folders of images have no columns; --table_client, --table_features, '
+        '--table_words and --table_text are for tables.',
+      )
+    frame, told = image_folders.read(path)
+    frame = frame.rename(columns={image_folders.LABEL: names.label})
+    notes += told
+  if not len(frame):
+    _wrong(path, 'it has no rows.')
+  twice = frame.columns[frame.columns.duplicated()]
+  if len(twice):
+    _wrong(path, f'it has the column {twice[0]!r} twice.')
+  return frame, delimiter
+
+
+def _read_csv(path: pathlib.Path, names: Names) -> tuple[pandas.DataFrame, str]:
+  """Reads a CSV file; the first line names the columns."""
+  try:
+    data_files.check(path)
+    with open(path, newline='', encoding='utf-8-sig') as file:
+      line = file.readline()
+    delimiter = max(_DELIMITERS, key=line.count)
+    header = [
+      name.strip() for name in next(csv.reader([line], delimiter=delimiter), [])
+    ]
+    if not header:
+      _wrong(path, 'it is empty.')
+    header = [name or f'Unnamed: {i}' for i, name in enumerate(header)]
+    # Pandas parses numbers, but does not take away what words look like.
+    kept = {names.label, names.client or DEFAULT_CLIENT, names.text}
+    kept |= {names.time, *names.words}
+    every = delimiter == ';' and not (names.decimal or names.thousands)
+    with warnings.catch_warnings():
+      # Rows that are longer than the header would lose cells.
+      warnings.simplefilter('error', pandas.errors.ParserWarning)
+      frame = pandas.read_csv(
+        path,
+        sep=delimiter,
+        header=0,
+        names=header,
+        decimal=names.marks(columns_lib.POINT)[0][0],
+        thousands=names.thousands,
+        dtype=str if every else {n: str for n in kept if n in header},
+        index_col=False,
+        skipinitialspace=True,
+        low_memory=False,
+        encoding='utf-8-sig',
+      )
+  except FileNotFoundError as e:
+    raise data_errors.DataError(
+      f'There is no file {path}; a CSV file whose first line names the '
+      'columns, a folder of such files or an .npz archive was expected.'
+    ) from e
+  except data_errors.DataError:
+    raise
+  except (OSError, ValueError, csv.Error, pandas.errors.ParserWarning) as e:
+    # A `ParserError` is a `ValueError`, and so is a `UnicodeDecodeError`.
+    kind = 'valid UTF-8' if isinstance(e, UnicodeError) else 'a whole CSV'
+    raise data_errors.DataError(f'{path} is not {kind} file: {e}') from e
+  return frame, delimiter
+
+
+def _read_archive(path: pathlib.Path) -> pandas.DataFrame:
+  """Reads arrays of equal length as columns."""
+  if not path.exists():
+    raise data_errors.DataError(
+      f'There is no file {path}; an archive of arrays, as numpy.savez writes '
+      'it, was expected.'
+    )
+  found = {}
+  arrays = weight_files.read_npz(path)
+  rows = max((len(a) for a in arrays.values() if a.ndim), default=0)
+  for name, array in arrays.items():
+    where = f'{path}, array {name!r}'
+    if array.dtype.kind == 'S':
+      try:
+        array = np.char.decode(array, 'utf-8')
+      except UnicodeDecodeError as e:
+        _wrong(where, f'its bytes are not valid UTF-8 ({e}).')
+    if array.dtype.kind not in 'biufU':
+      _wrong(where, f'words or real numbers were expected, got {array.dtype}.')
+    if not array.ndim or len(array) != rows:
+      _wrong(where, f'{rows} rows were expected, got the shape {array.shape}.')
+    kind = object if array.dtype.kind == 'U' else None
+    found[name] = (
+      pandas.Series(list(array), dtype=object)
+      if array.ndim > 1
+      else pandas.Series(array, dtype=kind)
+    )
+  return pandas.DataFrame(found)
+
+
+def _check_columns(
+  sources: Sequence[_Source], frames: Sequence[pandas.DataFrame], names: Names
+) -> None:
+  """Checks that files have the wanted columns, and the same ones."""
+  wanted = {names.label: 'the label'}
+  wanted |= {name: 'features' for name in names.features or ()}
+  wanted |= {names.client: 'the client'} if names.client else {}
+  wanted |= {names.time: 'the time'} if names.time else {}
+  for source, frame in zip(sources, frames, strict=True):
+    for name, what in wanted.items():
+      if name not in frame.columns:
+        _wrong(
+          source.path,
+          f'it has no column {name!r} for {what}; its columns are '
+          f'{columns_lib.listed(frame.columns)}.',
+        )
+    other = set(frame.columns) ^ set(frames[0].columns)
+    other -= {c for c in other if _NAMELESS.fullmatch(c)}
+    if names.features is not None:
+      other &= {DEFAULT_CLIENT}
+    if other:
+      name = sorted(other)[0]
+      has, lacks = source.path, sources[0].path
+      if name not in frame.columns:
+        has, lacks = lacks, has
+      _wrong(has, f'it has a column {name!r}, which {lacks.name} has not.')
+
+
+def _features(
+  path: pathlib.Path, frame: pandas.DataFrame, names: Names, notes: list[str]
+) -> list[str]:
+  """Returns the names of feature columns, and notes those left out."""
+  if names.features is not None:
+    features = list(names.features)
+  else:
+    others = {names.label, names.client or DEFAULT_CLIENT, names.time}
+    features = [name for name in frame.columns if name not in others]
+    for name in list(features):
+      if _NAMELESS.fullmatch(name) and name not in names.words:
+        features.remove(name)
+        notes.append(
+          f'The nameless column {list(frame.columns).index(name) + 1} ({name}) '
+          'is left out: it numbers rows.'
+        )
+  if not features:
+    _wrong(path, 'it has no column for features.')
+  for name in names.words:
+    if name not in features:
+      _wrong(
+        path,
+        f'it has no column {name!r} of features to treat as words; its '
+        f'features are {columns_lib.listed(features)}.',
+      )
+  return features
+
+
+def _check_labels(
+  sources: Sequence[_Source],
+  frames: Sequence[pandas.DataFrame],
+  names: Names,
+) -> None:
+  """Checks that labels are of one type in all files."""
+  kinds: dict[bool, Any] = {}
+  for source, frame in zip(sources, frames, strict=True):
+    known = frame[names.label].dropna()
+    if not len(known):
+      continue
+    cell = known.iloc[0]
+    if isinstance(cell, (np.ndarray, list, dict, bytes)):
+      _wrong(
+        f'{source.path}, column {names.label!r}',
+        f'one word or number a row was expected, got {cell!r:.40}.',
+      )
+    kinds.setdefault(isinstance(cell, str), (source.path, cell))
+  if len(kinds) > 1:
+    (one, number), (other, word) = kinds[False], kinds[True]
+    _wrong(
+      one,
+      f'its labels are numbers, such as {number!s:.40}, but those of '
+      f'{other.name} are words, such as {word[:40]!r}; write all of them as '
+      'words or all as numbers.',
+    )
+
+
+def _convert(
+  features: pandas.DataFrame,
+  names: Names,
+  marks: columns_lib.Marks,
+  notes: list[str],
+  where: Callable[[Any], str],
+) -> tuple[tuple[columns_lib.Column, ...], np.ndarray, pandas.DataFrame]:
+  """Converts features; returns their descriptions, numbers and words."""
+  count = len(features)
+
+  def cells(name: str) -> columns_lib.Cells:
+    return columns_lib.Cells(name, features[name], where)
+
+  if names.text is not None:
+    texts, column = cells(names.text).texts()
+    nothing = np.zeros([count, 0])
+    return (column,), nothing, pandas.DataFrame({names.text: texts})
+  plain = features.select_dtypes(['number', 'bool'])
+  plain = plain.drop(columns=[n for n in names.words if n in plain])
+  values = plain.to_numpy(np.float64, na_value=np.nan)
+  missing = np.isnan(values).sum(axis=0)
+  beyond = np.abs(values) > np.finfo(np.float32).max
+  for wrong in np.flatnonzero((missing == count) | beyond.any(axis=0)):
+    cells(plain.columns[wrong]).checked(values[:, wrong])
+  blocks: dict[str, np.ndarray] = dict(zip(plain, values.T, strict=True))
+  described = {
+    name: columns_lib.Column(name, missing=int(m))
+    for name, m in zip(plain, missing, strict=True)
+  }
+  others = [cells(name) for name in features if name not in blocks]
+  if any(_has_commas(c, marks) for c in others if c.name not in names.words):
+    notes.append('Numbers have decimal commas.')
+    marks = names.marks(columns_lib.COMMA)
+  words = {}
+  for source in others:
+    name, forced = source.name, source.name in names.words
+    if source.is_image and not forced:
+      blocks[name], described[name] = source.images(names.image_size)
+    elif not forced and (found := source.numbers(marks)) is not None:
+      blocks[name] = found
+      described[name] = columns_lib.Column(
+        name,
+        missing=int(np.isnan(found).sum()),
+        width=int(np.prod(found.shape[1:])),
+      )
+    else:
+      words[name], described[name] = source.words(forced)
+  wide = [c.name for c in described.values() if c.width > 1]
+  if wide and words:
+    _wrong(
+      where(0),
+      f'the column {wide[0]!r} has several numbers a row and '
+      f'{next(iter(words))!r} has words, which cannot be combined; exclude one '
+      'with --table_features.',
+    )
+  ordered = [name for name in features if name in blocks]
+  numbers = np.zeros([count, 0])
+  if len(ordered) == 1 and blocks[ordered[0]].ndim > 1:
+    numbers = blocks[ordered[0]]
+  elif ordered:
+    flat = [blocks[name].reshape(count, -1) for name in ordered]
+    numbers = np.concatenate(flat, axis=1)
+    for name in ordered:
+      if described[name].kind == 'image':
+        described[name] = dataclasses.replace(described[name], kind='number')
+  return (
+    tuple(described[name] for name in features),
+    numbers,
+    pandas.DataFrame(words, index=range(count)),
+  )
+
+
+def _has_commas(cells: columns_lib.Cells, marks: columns_lib.Marks) -> bool:
+  """Returns whether a column is of numbers with decimal commas."""
+  if not cells.is_text:
+    return False
+  found = columns_lib.read_numbers(cells.cells, marks)
+  return found is not None and found[1][0] == ','
+
+
+def _times(
+  cells: pandas.Series, names: Names, marks: columns_lib.Marks
+) -> pandas.Series:
+  """Returns numbers or times by which rows can be sorted."""
+  if pandas.api.types.is_numeric_dtype(cells) or cells.dtype.kind == 'M':
+    return cells
+  found = columns_lib.read_numbers(cells, marks)
+  if found is not None:
+    return pandas.Series(found[0])
+  try:
+    return pandas.to_datetime(cells, format='mixed', utc=True)
+  except (TypeError, ValueError, OverflowError) as e:
+    raise data_errors.DataError(
+      f'The column {names.time!r} has cells that are neither numbers nor '
+      f'times: {e}'
+    ) from e

@@ -7,6 +7,7 @@ held out for testing.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import pathlib
 from collections.abc import Callable
@@ -26,16 +27,16 @@ from tasks import shared
 from tasks.divisions import splits
 from tasks.divisions import targets
 from tasks.formats import arrow
-from tasks.formats import columns
 from tasks.formats import data_errors
 from tasks.formats import schemas
-from tasks.formats import tables
 from tasks.lazy import assembly
 from tasks.lazy import class_names
-from tasks.lazy import table_encoding
-from tasks.lazy import text_encoding
+from tasks.lazy import columns
+from tasks.lazy import encodings
+from tasks.lazy import tables
 from tff_adaptive import errors
 from tff_adaptive import parameters
+from tff_adaptive.lazy import pandas
 from tff_adaptive.lazy import tf
 from tff_adaptive.lazy import tff
 
@@ -71,7 +72,11 @@ class Table(shared.Divided):
     'partition_by',
     'group_size',
     'text',
+    'decimal',
+    'drop_unlabelled',
     'schema',
+    'thousands',
+    'time',
     'vocabulary',
     'vocab_size',
     'max_length',
@@ -84,7 +89,8 @@ class Table(shared.Divided):
   path: Optional[str] = None
   """A CSV file whose first line names the columns, a Parquet or Arrow file, a
   folder of such files or of folders of images, a dataset that Hugging Face's
-  `save_to_disk` wrote, or an .npz archive of arrays."""
+  `save_to_disk` wrote, or an .npz archive of arrays. Files or folders called
+  train, test and validation are splits."""
 
   label: str = 'label'
   """Column or array with the labels."""
@@ -102,6 +108,24 @@ class Table(shared.Divided):
   words: Optional[str] = None
   """Features, comma-separated, to treat as words although they look like
   numbers or dates.
+  """
+
+  decimal: Optional[Literal['.', ',']] = None
+  """Decimal mark of numbers; by default the one that fits all of a column's
+  cells.
+  """
+
+  thousands: Optional[Literal['.', ',', ' ', "'", '_']] = None
+  """Mark between thousands; by default a point or a comma if only that fits.
+  """
+
+  time: Optional[str] = None
+  """Column of times or numbers: the last examples of each client are held out
+  for testing, instead of random ones.
+  """
+
+  drop_unlabelled: bool = False
+  """Whether to leave out rows without a label, which are an error otherwise.
   """
 
   text: Optional[str] = None
@@ -184,7 +208,7 @@ class Table(shared.Divided):
   def check(self) -> None:
     super().check()
     # Before TensorFlow is imported; of folders the reader says it.
-    if self.path is not None and arrow.is_arrow(pathlib.Path(self.path), False):
+    if self.path is not None and self.path.endswith(arrow.SUFFIXES):
       if self.data == 'native' and (missing := arrow.missing_reader()):
         raise parameters.ParameterError(
           'path', '{}={given}: {missing}.', given=self.path, missing=missing
@@ -225,36 +249,40 @@ class Table(shared.Divided):
       )
 
   def create(self) -> tff.simulation.baselines.BaselineTask:
-    options = self.values
-    if self.data == 'synthetic':
-      examples = _made_up(self.seed)
-    else:
-      examples = tables.read(
-        _path(self.path, self.cache_dir),
-        columns.Names(
-          self.label,
-          self.client,
-          _split_names(self.features),
-          _split_names(self.words) or (),
-          self.text,
-        ),
-        image_size=self.image_size,
+    options, schema = self.values, schemas.read(self.schema)
+    synthetic = self.data == 'synthetic'
+    examples = _made_up(self.seed) if synthetic else self._read(schema)
+    labels, classes, notes = _labels(examples, self, schema.get(self.label))
+    who, told = _clients(examples, labels, options)
+    train, test, split = _hold_out(examples, who, self)
+    encoding: encodings.Encoding
+    if self.text is None:
+      encoding = encodings.fit(
+        examples, train, standardize=self.standardize, schema=schema
       )
-    schema = schemas.read(self.schema)
-    labels, classes = _labels(
-      examples, self.target, self.path or 'The table', schema.get(self.label)
-    )
-    who = _clients(examples, labels, options)
-    train, test, split = _hold_out(who, self.test_share, self.seed)
-    described, features = schemas.with_words(
-      examples.columns, examples.features, schema
-    )
-    encoding = self._encoding(described, features[train], schema)
-    inputs = encoding.encode(features)
+    else:
+      encoding = encodings.fit_text(
+        examples,
+        train,
+        vocabulary=self.vocabulary or 'fitted',
+        size=self.vocab_size or 5000,
+        max_length=self.max_length or 64,
+      )
+    inputs = encoding.encode(examples)
+    scale = 1.0
+    if self.target == 'number':
+      labels, shift, scale = self._scaled(labels, train, schema)
+      encoding.target = (shift, scale)
+    validation = None
+    if len(rows := np.flatnonzero(examples.split == 'validation')):
+      validation = tf.data.Dataset.from_tensor_slices(
+        dict(features=inputs[rows], label=labels[rows])
+      )
+      validation.is_given = True
     return assembly.partitioned_task(
-      notes=encoding.notes,
-      fitted=() if self.data == 'synthetic' else self._fitted(encoding, schema),
+      notes=[*examples.notes, *notes, *told, *encoding.notes],
       classes=classes,
+      fitted=() if synthetic else self._fitted(encoding, schema),
       train=dict(features=inputs[train], label=labels[train]),
       test=dict(features=inputs[test], label=labels[test]),
       split=split,
@@ -266,6 +294,7 @@ class Table(shared.Divided):
       build_model=_model_builder(
         self.model, inputs.shape[1:], classes, encoding
       ),
+      validation_data=validation,
       **(
         dict(
           loss=assembly.cross_entropy,
@@ -274,47 +303,71 @@ class Table(shared.Divided):
         if self.target == 'class'
         else dict(
           loss=tf.keras.losses.MeanSquaredError,
-          metrics=[tf.keras.metrics.MeanAbsoluteError],
+          metrics=[functools.partial(assembly.ScaledAbsoluteError, scale)],
         )
       ),
     )
 
+  def _read(self, schema: schemas.Schema) -> tables.Examples:
+    """Reads the table."""
+    features = _split_names(self.features)
+    words = _split_names(self.words) or []
+    words += [
+      name
+      for name, values in schema.items()
+      if name not in (self.label, *words)
+      and (features is None or name in features)
+      and all(isinstance(value, str) for value in values)
+    ]
+    return tables.read(
+      _path(self.path, self.cache_dir),
+      tables.Names(
+        self.label,
+        self.client,
+        features,
+        words,
+        self.text,
+        self.time,
+        self.decimal,
+        self.thousands,
+        self.image_size,
+        self.drop_unlabelled,
+      ),
+    )
+
+  def _scaled(
+    self, labels: np.ndarray, train: np.ndarray, schema: schemas.Schema
+  ) -> tuple[np.ndarray, float, float]:
+    """Scales numbers to predict; returns them, the offset and the divisor."""
+    shift, scale = 0.0, 1.0
+    if self.label in schema:
+      low, high = schemas.range_of(schema, self.label)
+      shift, scale = (low + high) / 2, (high - low) / 2
+    elif self.standardize:
+      shift = float(labels[train].mean())
+      scale = float(labels[train].std()) or 1.0
+    return ((labels - shift) / scale).astype(np.float32), shift, scale
+
   def _fitted(
-    self,
-    encoding: table_encoding.Encoding | text_encoding.TextEncoding,
-    schema: schemas.Schema,
+    self, encoding: encodings.Encoding, schema: schemas.Schema
   ) -> list[str]:
     """Describes what was computed from examples without noise."""
     fitted = []
-    if isinstance(encoding, table_encoding.Encoding):
+    if isinstance(encoding, encodings.TableEncoding):
       fitted = encoding.fitted(schema, standardize=self.standardize)
     elif self.vocabulary in (None, 'fitted'):
       fitted.append(
         f'the vocabulary of {self.text!r} (--table_vocabulary=hashed or a file '
         'of words)'
       )
-    if self.target == 'class' and self.label not in schema:
-      fitted.append(f'the classes of {self.label!r} (--table_schema)')
+    if self.label not in schema:
+      if self.target == 'class':
+        fitted.append(f'the classes of {self.label!r} (--table_schema)')
+      elif self.standardize:
+        fitted.append(
+          f'mean and deviation of {self.label!r} (its range by --table_schema)'
+        )
     return fitted
-
-  def _encoding(
-    self,
-    described: tuple[columns.Column, ...],
-    training: np.ndarray,
-    schema: schemas.Schema,
-  ) -> table_encoding.Encoding | text_encoding.TextEncoding:
-    """Fits the encoding of columns on training examples."""
-    if self.text is None:
-      return table_encoding.fit(
-        described, training, standardize=self.standardize, schema=schema
-      )
-    return text_encoding.fit(
-      described[0],
-      training,
-      vocabulary=self.vocabulary or 'fitted',
-      size=self.vocab_size or 5000,
-      max_length=self.max_length or 64,
-    )
 
 
 def _path(path: Optional[str], cache_dir: Optional[str]) -> pathlib.Path:
@@ -335,72 +388,112 @@ def _split_names(text: Optional[str]) -> Optional[list[str]]:
   return [name for name in map(str.strip, text.split(',')) if name]
 
 
-def _made_up(seed: int) -> columns.Examples:
+def _made_up(seed: int) -> tables.Examples:
   """Generates 300 examples of 3 classes with 4 features and 12 clients."""
   rng = np.random.default_rng([seed, 0x7AB1E])
   labels = rng.permutation(np.arange(300) % 3)
   centres = rng.normal(0, 2, [3, 4])
-  return columns.Examples(
-    (centres[labels] + rng.normal(0, 1, [300, 4])).astype(np.float32),
-    labels,
-    rng.permutation([f'client_{i % 12:02}' for i in range(300)]),
-    tuple(map(columns.Column, 'abcd')),
+  numbers = (centres[labels] + rng.normal(0, 1, [300, 4])).astype(np.float32)
+  clients = rng.permutation([f'client_{i % 12:02}' for i in range(300)])
+  return tables.Examples(
+    columns=tuple(map(columns.Column, 'abcd')),
+    numbers=numbers.astype(np.float64),
+    words=pandas.DataFrame(),
+    labels=pandas.Series(labels),
+    clients=pandas.Series(clients, dtype=object),
+    split=np.full(300, 'train'),
   )
 
 
 def _labels(
-  examples: columns.Examples,
-  target: str,
-  where: str,
-  given: Optional[Sequence[Any]],
-) -> tuple[np.ndarray, tuple[str, ...]]:
-  """Returns targets, and names of classes (empty for numbers)."""
-  if target == 'number':
-    for text in examples.labels:
-      if isinstance(text, str) and columns.number(text) is None:
-        raise data_errors.DataError(
-          f'{where} has labels that are not finite numbers, such as '
-          f'{text[:40]!r}; for classes, give --table_target=class.'
-        )
-    numbers = examples.labels.astype(np.float32)
-    if not np.isfinite(numbers).all():
-      raise data_errors.DataError(f'{where} has labels that are not finite.')
-    return numbers[:, np.newaxis], ()
-  if given is not None:
-    known = {str(name): place for place, name in enumerate(given)}
-    words = list(map(str, examples.labels))
-    for word in words:
-      if word not in known:
-        raise data_errors.DataError(
-          f'{where} has the label {word[:40]!r}, which --table_schema does not '
-          f'list; it lists {", ".join(known)}.'
-        )
-    return np.array([known[word] for word in words], np.int32), tuple(known)
-  classes, labels = np.unique(examples.labels, return_inverse=True)
+  examples: tables.Examples, options: Table, given: Optional[Sequence[Any]]
+) -> tuple[np.ndarray, tuple[str, ...], list[str]]:
+  """Returns targets, names of classes (empty for numbers), and notes."""
+  where, cells = options.path or 'The table', examples.labels
+  if options.target == 'number':
+    values = _numbers(where, cells, examples.marks)
+    told = 'The loss is of the scaled label; the error has its own unit.'
+    return values[:, np.newaxis], (), [told] if options.standardize else []
+  words, notes = columns.names_of(cells, 'labels')
+  if given is None:
+    classes = sorted(set(words), key=_order)
+    if all(_order(word)[0] == 0 for word in classes):
+      notes += _check_classes(where, classes, len(words))
+    else:
+      classes.sort()
+    if len(classes) < 2:
+      raise data_errors.DataError(
+        f'{where} has the label {classes[0]!s} only; at least two classes are '
+        'needed.'
+      )
+    if len(classes) > 1000 and len(classes) * 2 > len(words):
+      raise data_errors.DataError(
+        f'{where} has {len(classes):,} different labels in {len(words):,} rows.'
+      )
+  else:
+    classes = list(dict.fromkeys(map(str, given)))
+    if unknown := sorted(set(words) - set(classes)):
+      raise data_errors.DataError(
+        f'{where} has the label {unknown[0][:40]!r}, which --table_schema does '
+        f'not list; it lists {", ".join(classes)}.'
+      )
+  counts = words.value_counts()
+  shown = [f'{c[:40]!r} ({counts.get(c, 0):,} examples)' for c in classes[:10]]
+  more = f' and {len(classes) - 10:,} more' if len(classes) > 10 else ''
+  notes.append(f'{len(classes):,} classes: {", ".join(shown)}{more}.')
+  places = {name: place for place, name in enumerate(classes)}
+  return words.map(places).to_numpy(np.int32), tuple(classes), notes
+
+
+def _order(word: str) -> tuple[int, float, str]:
+  """Sorts numbers by value, so that 2 comes before 10, before words."""
   try:
-    # Sorts numeric labels by value: 2 comes before 10.
-    order = np.argsort(classes.astype(np.float64), kind='stable')
-    classes, labels = classes[order], np.argsort(order)[labels]
+    return 0, float(word), word
   except ValueError:
-    pass  # Words are sorted alphabetically.
-  if len(classes) < 2:
+    return 1, 0.0, word
+
+
+def _check_classes(where: str, classes: Sequence[str], rows: int) -> list[str]:
+  """Checks that numbers are classes rather than values to predict."""
+  whole = all(float(word).is_integer() for word in classes)
+  if len(classes) > 50 and (not whole or len(classes) * 2 > rows):
     raise data_errors.DataError(
-      f'{where} has the label {classes[0]!s} only; at least two classes are '
-      'needed.'
+      f'{where} has {len(classes):,} different labels in {rows:,} rows, all of '
+      'them numbers; to predict numbers, give --table_target=number.'
     )
-  if len(classes) > 1000 and len(classes) * 2 > len(labels):
+  return []
+
+
+def _numbers(where: str, cells: pandas.Series, marks: Any) -> np.ndarray:
+  """Returns numbers to predict, float64 [rows]."""
+  if pandas.api.types.is_numeric_dtype(cells):
+    values = cells.to_numpy(np.float64)
+  elif (found := columns.read_numbers(cells, marks)) is not None:
+    values = found[0]
+  else:
+    words = columns.clean(cells)
+    odd = [w for w in words if columns.read_numbers(_one(w), marks) is None]
     raise data_errors.DataError(
-      f'{where} has {len(classes):,} different labels in {len(labels):,} rows; '
-      'to predict numbers, give --table_target=number.'
+      f'{where} has labels that are not finite numbers, such as '
+      f'{(odd or list(words))[0][:40]!r}; for classes, give '
+      '--table_target=class.'
     )
-  return labels.astype(np.int32), tuple(map(str, classes))
+  if not np.isfinite(values).all():
+    raise data_errors.DataError(f'{where} has labels that are not finite.')
+  return values
+
+
+def _one(word: str) -> pandas.Series:
+  return pandas.Series([word], dtype=object)
 
 
 def _clients(
-  examples: columns.Examples, labels: np.ndarray, options: dict[str, Any]
-) -> partition.Partition:
-  """Partitions the examples over clients."""
+  examples: tables.Examples, labels: np.ndarray, options: dict[str, Any]
+) -> tuple[partition.Partition, list[str]]:
+  """Partitions the rows of the split train; returns notes on client ids too."""
   num_clients, alpha = options['num_clients'], options['alpha']
+  rows = np.flatnonzero(examples.split == 'train')
+  labels = labels[rows]
   if examples.clients is not None:
     for name in _ONLY_DIVIDED:
       if options[name] not in (None, 'equal'):
@@ -410,9 +503,11 @@ def _clients(
           'clients.',
           given=options[name],
         )
-    return targets.grouped(
-      partition.by_group(examples.clients), options['group_size']
+    words, notes = columns.names_of(examples.clients.iloc[rows], 'clients')
+    who = targets.grouped(
+      partition.by_group(words.to_numpy().astype(str)), options['group_size']
     )
+    return _of_rows(who, rows), notes
   if options['group_size'] > 1:
     raise parameters.ParameterError(
       'group_size',
@@ -424,7 +519,7 @@ def _clients(
       'num_clients',
       'The table has no column {column!r} that names the client; give the '
       'column by {client}, or give {} to partition the examples.',
-      column=columns.DEFAULT_CLIENT,
+      column=tables.DEFAULT_CLIENT,
     )
   rule = options['partition'] or ('iid' if alpha is None else 'lda')
   if options['target'] != 'class' and rule not in ('iid', 'continuous'):
@@ -437,8 +532,8 @@ def _clients(
     )
   values = None
   if rule == 'continuous':
-    values = _sorted_by(examples, labels, options['partition_by'])
-  return splits.build(
+    values = _sorted_by(examples, rows, labels, options['partition_by'])
+  who = splits.build(
     np.ravel(labels),
     {
       **options,
@@ -448,20 +543,30 @@ def _clients(
     },
     values=values,
   )
+  return _of_rows(who, rows), []
+
+
+def _of_rows(who: partition.Partition, rows: np.ndarray) -> partition.Partition:
+  """Converts a partition of some rows to row numbers of the table."""
+  return partition.Partition(
+    who.client_ids, tuple(rows[indices] for indices in who.indices)
+  )
 
 
 def _sorted_by(
-  examples: columns.Examples, labels: np.ndarray, name: Optional[str]
+  examples: tables.Examples,
+  rows: np.ndarray,
+  labels: np.ndarray,
+  name: Optional[str],
 ) -> np.ndarray:
   """Returns the numbers by which 'continuous' sorts examples."""
   if name is None:
     return np.ravel(labels)
+  scalars = [c for c in examples.columns if c.kind == 'number']
   numbers = {
     column.name: place
-    for place, column in enumerate(examples.columns)
-    if examples.features.ndim == 2
-    and not column.words
-    and len(examples.columns) == examples.features.shape[1]
+    for place, column in enumerate(scalars)
+    if all(c.width == 1 for c in scalars)
   }
   if name not in numbers:
     raise parameters.ParameterError(
@@ -470,33 +575,51 @@ def _sorted_by(
       given=name,
       known=', '.join(list(numbers)[:10]) or 'none',
     )
-  values = examples.features[:, numbers[name]]
+  values = examples.numbers[rows, numbers[name]]
   known = ~np.isnan(values)
   return np.where(known, values, values[known].mean())
 
 
 def _hold_out(
-  who: partition.Partition, share: float, seed: int
+  examples: tables.Examples, who: partition.Partition, options: Table
 ) -> tuple[np.ndarray, np.ndarray, partition.Partition]:
-  """Draws each client's test examples.
+  """Returns test examples: those of a split, else each client's last or some.
 
   Returns:
     Indices of training and of test examples, and the partition of training
     examples. Every client keeps at least one.
   """
-  rng = np.random.default_rng([seed, 0x7E57])
-  train, test = [], []
+  rng = np.random.default_rng([options.seed, 0x7E57])
+  train, test = [], [np.flatnonzero(examples.split == 'test')]
+  share = 0.0 if len(test[0]) else options.test_share
+  usual = parameters.parameters_of(Table)['test_share'].default
+  if len(test[0]) and (options.time or options.test_share != usual):
+    name = 'time' if options.time else 'test_share'
+    raise parameters.ParameterError(
+      name,
+      '{}={given} would be ignored: there is a split test.',
+      given=getattr(options, name),
+    )
   for indices in who.indices:
     mixed = rng.permutation(indices)
     # Random rounding, so that the fraction also holds over many small clients.
     cut = min(int(len(mixed) * share + rng.random()), len(mixed) - 1)
+    if not share:
+      cut = 0
+    elif examples.times is not None:
+      times = examples.times.iloc[mixed].to_numpy()
+      mixed = mixed[np.argsort(times, kind='stable')[::-1]]
     test.append(mixed[:cut])
     train.append(np.sort(mixed[cut:]))
   held_out = rng.permutation(np.concatenate(test))
   if not len(held_out):
     raise data_errors.PartitionError(
-      'No client has enough examples to hold one out for testing; give more '
-      'examples, or a larger --table_test_share.'
+      'No client has enough examples to hold one out for testing; '
+      + (
+        'merge clients by --table_group_size, such as 10.'
+        if options.num_clients is None
+        else 'give fewer clients, or a larger --table_test_share.'
+      )
     )
   sizes = np.cumsum([len(indices) for indices in train])
   places = np.split(np.arange(sizes[-1]), sizes[:-1])
@@ -515,19 +638,19 @@ def _model_builder(
   place: Optional[str],
   input_shape: tuple[int, ...],
   classes: tuple[str, ...],
-  encoding: table_encoding.Encoding | text_encoding.TextEncoding,
+  encoding: encodings.Encoding,
 ) -> Callable[[], tf.keras.Model]:
   """Returns a function that builds the model; calls users' functions once."""
   outputs = len(classes) or 1
 
   def noted(model: tf.keras.Model) -> tf.keras.Model:
-    return table_encoding.note(class_names.note(model, classes), encoding)
+    return encodings.note(class_names.note(model, classes), encoding)
 
   sizes, begin = {}, []
-  if isinstance(encoding, text_encoding.TextEncoding):
+  if isinstance(encoding, encodings.TextEncoding):
     sizes['vocab_size'] = encoding.size
     begin = _text_layers(encoding.size)
-  elif len(encoding.columns) == 1 and encoding.columns[0].image:
+  elif encoding.columns[0].kind == 'image':
     begin = _image_layers()
   if place is None:
     return lambda: noted(_dense(input_shape, outputs, begin))

@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import main
 import tasks
@@ -215,6 +216,73 @@ def test_complaints(tmp_path, monkeypatch, capsys, words, part):
   captured = capsys.readouterr()
   assert part in captured.err and len(captured.err.splitlines()) == 1
   assert not (tmp_path / 'new').exists()
+
+
+_MODELS = """
+import keras
+import tensorflow as tf
+
+
+def keras_2(input_shape, num_classes, vocab_size=1):
+  return tf.keras.Sequential([
+    tf.keras.layers.Input(input_shape), tf.keras.layers.Dense(num_classes)])
+
+
+def keras_3(input_shape, num_classes, vocab_size=1):
+  return keras.Sequential([
+    keras.layers.Input(input_shape), keras.layers.Dense(num_classes)])
+"""
+
+
+@pytest.mark.parametrize('version', ['keras_2', 'keras_3'])
+@pytest.mark.parametrize(
+  'flag, rows',
+  [
+    ('--table_features=x,word', [['3', 'a'], ['', ' b'], ['4', 'new']]),
+    ('--table_text=text', ['some words', '', 'Other WORDS']),
+    ('--table_target=number', [['3', 'a'], ['', ' b'], ['4', 'new']]),
+    ('--table_features=x', [[3.0], [float('nan')], [4.0]]),
+  ],
+)
+def test_exported_models_take_rows_of_the_file(
+  tmp_path, monkeypatch, version, flag, rows
+):
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.syspath_prepend(str(tmp_path))
+  name = f'rows_{version}_{abs(hash(flag))}'
+  (tmp_path / f'{name}.py').write_text(_MODELS)
+  words = ('a,some words,0', 'b,other words,1000')
+  lines = [f'{i},{words[i % 2]},c{i % 4}' for i in range(40)]
+  (tmp_path / 't.csv').write_text(
+    '\n'.join(['x,word,text,label,client', *lines])
+  )
+  arguments = [
+    '--task=table',
+    '--table_path=t.csv',
+    f'--model={name}:{version}',
+    flag,
+    '--algorithm=fedavg',
+    '--client_optimizer=sgd',
+    '--client_learning_rate=0.1',
+    '--total_rounds=1',
+    '--clients_per_round=2',
+  ]
+  if 'number' in flag:
+    arguments.append('--table_features=x,word')
+  settings = flags.Flags().parse(arguments).settings
+  train.run(settings, say=lambda _: None, pictures=False)
+  told = export.export(
+    settings.folder, tmp_path / 'model', model=f'{name}:{version}'
+  )
+  served = tf.saved_model.load(str(tmp_path / 'model' / 'saved_model'))
+  [outputs] = served.signatures['serving_default'](
+    rows=tf.constant(rows, told['inputs'][0]['dtype'])
+  ).values()
+  assert np.isfinite(outputs).all() and len(outputs) == 3
+  assert ('target' in told) == ('number' in flag)
+  if 'number' in flag:
+    assert told['target']['scale'] == pytest.approx(500, rel=0.1)
+    assert np.ptp(outputs) > 10  # In the label's unit.
 
 
 @pytest.mark.exhaustive

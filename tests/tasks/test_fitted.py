@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tasks import encodings
 from tff_adaptive import errors
 from tff_adaptive import tff_internals
-from tff_adaptive.lab.commands import saved_models
 from tff_adaptive.lab.flags import parsing as flags
 from tff_adaptive.lab.training import experiment
 
@@ -62,7 +62,7 @@ def schema(folder, **columns):
 
 def exported(task):
   model = tff_internals.keras_model_of(task.model_fn())
-  return saved_models.table_encoding.of(model).describe()
+  return encodings.of(model).describe()
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,8 @@ def test_channels_of_images_have_ranges(folder):
     ('{', 'is not valid JSON'),
     ('[1]', 'an object by column'),
     ('{"age": 3}', "column 'age': a range"),
-    ('{"age": ["x", "y", "z"]}', r'\[low, high\] was expected'),
+    ('{"age": ["x", "y", "z"]}', "'age' has none of the words 'x', 'y', 'z'"),
+    ('{"age": [1, 2, 3]}', r'\[low, high\] was expected'),
     ('{"age": [5, 1]}', r'\[low, high\] was expected'),
     ('{"label": ["no", "maybe"]}', "the label 'yes'"),
   ],

@@ -10,8 +10,8 @@ from PIL import Image
 
 import tasks
 from tasks import class_names
-from tasks import table_encoding
-from tasks.formats import columns
+from tasks import encodings
+from tasks.formats import tables
 from tests.tasks import helpers
 from tff_adaptive import errors
 from tff_adaptive import parameters
@@ -151,7 +151,7 @@ def test_words_and_empty_cells_become_inputs(folder):
   assert set(np.unique(inputs[:, 1:])) <= {0.0, 1.0}
   assert (inputs[:, 4:].sum(axis=1) == 1).all()
   keras_model = tff_internals.keras_model_of(task.model_fn())
-  encoding = table_encoding.of(keras_model)
+  encoding = encodings.of(keras_model)
   told = encoding.describe()
   assert [c['name'] for c in told] == ['age', 'kind', 'note']
   assert told[1] == dict(
@@ -159,16 +159,17 @@ def test_words_and_empty_cells_become_inputs(folder):
   )
   age = told[0]['fill']
   assert task.datasets.train_data.notes == (
+    "2 classes: '0' (3 examples), '1' (3 examples).",
     f"1 empty cell of the column 'age' counts as {age:.6g}, its mean.",
     "1 empty cell of the column 'kind' counts as none of its words.",
   )
   # What a served model makes of rows is what training made of them.
   rows = [line.split(',')[:3] for line in _MIXED.splitlines()[1:]]
   served = encoding.encode_rows(tf.constant(rows)).numpy()
-  whole = columns.read(
-    folder / 'mixed.csv', columns.Names('label', words=['note'])
+  whole = tables.read(
+    folder / 'mixed.csv', tables.Names('label', words=['note'])
   )
-  np.testing.assert_array_equal(served, encoding.encode(whole.features))
+  np.testing.assert_array_equal(served, encoding.encode(whole))
   empty = served[1]
   assert empty[0] == 0 and served[3][1:4].tolist() == [0, 0, 0]
 
@@ -200,6 +201,7 @@ def test_labels_that_are_none(folder):
     (('x',), 'class', 'has the label x only'),
     (('1', 'x'), 'number', "not finite numbers, such as 'x'.*target=class"),
     (('1', 'inf'), 'number', "labels that are not finite numbers.*'inf'"),
+    (('1', '1e999'), 'number', 'labels that are not finite'),
     (('1', '1_0'), 'number', "labels that are not finite numbers.*'1_0'"),
   ):
     with pytest.raises(tasks.DataError, match=part):
@@ -209,12 +211,150 @@ def test_labels_that_are_none(folder):
     tasks.create('table', path=write(folder, 1200, labels=many))
 
 
+@pytest.mark.parametrize(
+  'labels, refused',
+  [
+    ([f'{i}.5' for i in range(60)], True),
+    ([str(i) for i in range(60)], False),
+    ([str(7 * i) for i in range(300)], True),
+    ([f'w{i}' for i in range(60)], False),
+  ],
+)
+def test_numbers_to_predict_are_no_classes(folder, labels, refused):
+  path = write(folder, 300, labels=labels)
+  if refused:
+    with pytest.raises(tasks.DataError, match='table_target=number'):
+      tasks.create('table', path=path)
+  else:
+    tasks.create('table', path=path)
+  if labels[0] != 'w0':
+    tasks.create('table', path=path, target='number')
+
+
+@pytest.mark.parametrize('scale', [1e-3, 1.0, 2e5])
+def test_predicted_numbers_have_their_own_unit(folder, scale):
+  rng = np.random.default_rng(0)
+  x = rng.normal(size=(200, 2))
+  y = scale * (1000 + 3 * x[:, 0] - x[:, 1])
+  rows = [
+    f'{a},{b},{c!r},{i % 4}'
+    for i, (a, b, c) in enumerate(zip(*x.T.tolist(), y.tolist()))
+  ]
+  (folder / 'prices.csv').write_text('\n'.join(['a,b,label,client', *rows]))
+  task = tasks.create('table', path='prices.csv', target='number')
+  model = task.model_fn()
+  keras_model = tff_internals.keras_model_of(model)
+  for batch in task.datasets.eval_preprocess_fn(task.datasets.test_data):
+    model.forward_pass(batch, training=False)
+  total, count = model.report_local_unfinalized_metrics()['mean_absolute_error']
+  encoding = encodings.of(keras_model)
+  rows = tf.constant(x, tf.float64)
+  served = encoding.predictions(keras_model(encoding.encode_rows(rows)))
+  held_out = task.datasets.test_data.batch(100).get_single_element()
+  labels = encoding.predictions(held_out['label']).numpy()
+  places = [int(np.argmin(np.abs(y - label))) for label in labels[:, 0]]
+  expected = np.abs(served.numpy()[places] - labels).mean()
+  assert float(total) / float(count) == pytest.approx(expected, rel=1e-3)
+  assert expected < 20 * scale  # It was that of predicting 0.
+
+
+@pytest.mark.parametrize(
+  'labels, classes, part',
+  [
+    (('1', '1.0', '0', '0.0'), ('0', '1'), "'0' (20 examples)"),
+    (('007', '7.00', '8'), ('7.00', '8'), '2 classes'),
+    (('Yes', 'yes', 'no'), ('Yes', 'no', 'yes'), "'Yes', 'yes' differ in sp"),
+    (('a b', 'A_B', 'c'), ('A_B', 'a b', 'c'), "'A_B', 'a b' differ in sp"),
+    (('caf\u00e9', 'cafe\u0301', 'x'), ('caf\u00e9', 'x'), '2 classes'),
+    ((' yes', 'yes ', 'no'), ('no', 'yes'), '2 classes'),
+  ],
+)
+def test_labels_in_several_spellings(folder, labels, classes, part):
+  task = tasks.create('table', path=write(folder, labels=labels))
+  data = task.datasets.train_data
+  assert data.classes == classes or set(data.classes) == {'007', '8'}
+  assert any(part in note for note in data.notes)
+
+
+def test_clients_in_several_spellings(folder):
+  rows = [f'{i},{i % 2},{("1", "1.0", "A", "a ")[i % 4]}' for i in range(40)]
+  (folder / 'ids.csv').write_text('\n'.join(['x,label,client', *rows]))
+  data = tasks.create('table', path='ids.csv').datasets.train_data
+  assert data.client_ids == ['1', 'A', 'a']
+  assert any("clients 'A', 'a' differ" in note for note in data.notes)
+
+
+def test_labels_of_two_types(folder):
+  pandas = pytest.importorskip('pandas')
+  pytest.importorskip('pyarrow')
+  (folder / 'sites').mkdir()
+  for name, labels in (('a', [0, 1]), ('b', ['yes', 'no'])):
+    frame = pandas.DataFrame({'x': [1.0, 2.0], 'label': labels})
+    frame.to_parquet(folder / 'sites' / f'{name}.parquet')
+  with pytest.raises(tasks.DataError) as error:
+    tasks.create('table', path='sites')
+  for told in ('a.parquet', 'numbers, such as 0', 'b.parquet', "'yes'"):
+    assert told in str(error.value)
+
+
+def test_large_numbers_are_centred_before_they_are_rounded(folder):
+  x = 1_700_000_000 + np.arange(100)
+  rows = [f'{t},{t + 0.5},{i // 50},{i % 2}' for i, t in enumerate(x)]
+  (folder / 'times.csv').write_text('\n'.join(['t,y,label,client', *rows]))
+  for label, target in (('label', 'class'), ('y', 'number')):
+    task = tasks.create(
+      'table', path='times.csv', features='t', label=label, target=target
+    )
+    arrays = task.datasets.train_data.arrays
+    assert len(np.unique(arrays['features'])) == len(arrays['features'])
+    if target == 'number':
+      assert len(np.unique(arrays['label'])) == len(arrays['label'])
+
+
+@pytest.mark.parametrize('form', ['{:05}', '2024-01-01 00:{:02}:00'])
+def test_the_last_examples_of_each_client_are_its_test(folder, form):
+  order = np.random.default_rng(0).permutation(40)
+  rows = [f'{i},{i % 2},{form.format(i)},{i // 20}' for i in order]
+  (folder / 'log.csv').write_text('\n'.join(['x,label,when,client', *rows]))
+  task = tasks.create('table', path='log.csv', time='when', standardize=False)
+  data = task.datasets.train_data
+  assert data.arrays['features'].shape[1] == 1
+  test = sorted(x for b, _ in helpers.test_batches(task) for x in b[:, 0])
+  assert test == [16, 17, 18, 19, 36, 37, 38, 39]
+  with pytest.raises(tasks.DataError, match="no column 'then' for the time"):
+    tasks.create('table', path='log.csv', time='then')
+
+
+def test_splits_are_used_as_such(folder):
+  (folder / 'parts').mkdir()
+  for split, count in (('train', 40), ('test', 8), ('validation', 6)):
+    rows = [f'{i},{i % 2}' for i in range(count)]
+    path = folder / 'parts' / f'{split}.csv'
+    path.write_text('\n'.join(['x,label', *rows]))
+  options = dict(path='parts', num_clients=4, standardize=False)
+  task = tasks.create('table', **options)
+  assert task.datasets.train_data.partition.sizes.sum() == 40
+  assert sum(len(x) for x, _ in helpers.test_batches(task)) == 8
+  assert len(list(task.datasets.validation_data)) == 6
+  for given in (dict(test_share=0.5), dict(time='x', features='x')):
+    with pytest.raises(parameters.ParameterError, match='there is a split te'):
+      tasks.create('table', **options, **given)
+
+
+def test_clients_of_one_row_are_merged_by_a_flag(folder):
+  path = write(folder, 30, clients=30)
+  with pytest.raises(tasks.PartitionError, match='--table_group_size, such as'):
+    tasks.create('table', path=path)
+  task = tasks.create('table', path=path, group_size=10)
+  assert task.datasets.train_data.partition.sizes.tolist() == [8, 8, 8]
+
+
 def test_numbers_to_predict(folder):
   task = tasks.create(
     'table', path=write(folder, labels=('0.5', '2')), target='number'
   )
   x, y = helpers.test_batches(task)[0]
-  assert y.shape == (len(x), 1) and set(y[:, 0]) == {0.5, 2.0}
+  assert y.shape == (len(x), 1) and set(y[:, 0]) == {-1.0, 1.0}
   model = task.model_fn()
   assert 'mean_absolute_error' in model.report_local_unfinalized_metrics()
 
@@ -347,7 +487,7 @@ def test_a_column_of_text(folder, vocabulary):
   assert data.arrays['features'].shape[1] == 6
   helpers.loss_falls(task, rate=1.0, steps=60, below=0.5)
   keras_model = tff_internals.keras_model_of(task.model_fn())
-  [told] = table_encoding.of(keras_model).describe()
+  [told] = encodings.of(keras_model).describe()
   assert told['kind'] == 'text' and told['vocabulary'] == vocabulary
 
 

@@ -112,6 +112,17 @@ def test_the_examples_of_clients_held_out_come_in_turn():
   assert [e['label'] for e in chained.as_numpy_iterator()] == first
 
 
+def test_the_data_s_own_validation_split(tmp_path):
+  for split, count in (('train', 40), ('test', 8), ('validation', 6)):
+    rows = '\n'.join(f'{i},{i % 2},c{i % 4}' for i in range(count))
+    (tmp_path / f'{split}.csv').write_text(f'x,label,client\n{rows}\n')
+  arguments = ['--task=table', f'--table_path={tmp_path}']
+  settings = parsing.Flags().parse(arguments).settings
+  task = experiment.create_task(settings)
+  assert list(map(len, evaluated(settings, task))) == [6, 8]
+  assert "data's own split" in validation.describe(settings, task.datasets)
+
+
 def test_clients_are_left_to_train_on():
   with pytest.raises(errors.SettingsError, match='leaves none for training'):
     digits('--validation_split=clients', '--validation_share=0.99')
@@ -123,7 +134,7 @@ def test_the_protocol_of_the_papers():
   assert chosen == tested and sorted(tested) == everything(task)
   # Runs of earlier versions have no other; they go on.
   assert 'validation_split' not in settings.identity
-  assert 'as in the papers' in validation.describe(settings)
+  assert 'as in the papers' in validation.describe(settings, task.datasets)
 
 
 @pytest.mark.parametrize(

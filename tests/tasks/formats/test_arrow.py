@@ -10,14 +10,13 @@ from PIL import Image
 
 import tasks
 from tasks.formats import arrow
-from tasks.formats import columns
 from tasks.formats import data_errors
 from tasks.formats import tables
 from tff_adaptive import parameters
 
 pyarrow = pytest.importorskip('pyarrow')
 
-_NAMES = columns.Names('label')
+_NAMES = tables.Names('label')
 
 
 def _table(**changed):
@@ -52,16 +51,14 @@ def _write(table, path):
 )
 def test_a_file_of_each_kind(tmp_path, name):
   found = tables.read(_write(_table(), tmp_path / name), _NAMES)
-  np.testing.assert_array_equal(
-    found.features, [[40, 1], [np.nan, 0], [60, np.nan], [20, 1]]
-  )
-  assert found.features.dtype == np.float32
+  np.testing.assert_array_equal(found.numbers, [[40], [np.nan], [60], [20]])
+  assert found.words['kind'].tolist() == ['red', 'blue', '', 'red']
   assert found.labels.tolist() == ['yes', 'no', 'no', 'yes']
-  assert found.clients.tolist() == ['1', '1', '2', '2']
-  assert found.columns == (
-    columns.Column('age', missing=1),
-    columns.Column('kind', ('blue', 'red'), 1),
-  )
+  assert found.clients.tolist() == [1, 1, 2, 2]
+  assert [(c.name, c.words, c.missing) for c in found.columns] == [
+    ('age', (), 1),
+    ('kind', ('blue', 'red'), 1),
+  ]
 
 
 def test_columns_of_other_types(tmp_path):
@@ -78,17 +75,17 @@ def test_columns_of_other_types(tmp_path):
   )
   path = _write(table, tmp_path / 'a.parquet')
   found = tables.read(path, _NAMES)
-  assert found.features.tolist() == [
+  assert found.numbers.tolist() == [
     [1, 1, 1, 2, 3, 4, 1.5, 2.5],
     [0, 1, 5, 6, 7, 8, 3.5, 4.5],
   ]
   assert [c.width for c in found.columns] == [1, 1, 4, 2]
   assert found.clients is None
-  alone = tables.read(path, columns.Names('label', features=['grid']))
-  assert alone.features.shape == (2, 2, 2)
+  alone = tables.read(path, tables.Names('label', features=['grid']))
+  assert alone.numbers.shape == (2, 2, 2)
   codes = tables.read(
     _write(_table(age=[7, 5, 7, 7]), path),
-    columns.Names('label', words=['age']),
+    tables.Names('label', words=['age']),
   )
   assert codes.columns[0].words == ('5', '7')
 
@@ -106,8 +103,13 @@ def test_a_folder_of_files_is_a_folder_of_clients(tmp_path):
     _write(table, pieces / f'train-0000{i}-of-00002.parquet')
   found = tables.read(pieces, _NAMES)
   assert found.clients is None and len(found.labels) == 8
-  _write(table.rename_columns(['age', 'sort', 'label']), pieces / 'x.parquet')
-  with pytest.raises(data_errors.DataError, match=r"x\.parquet.*'sort'"):
+  _write(
+    table.rename_columns(['age', 'sort', 'label']), pieces / 'train-2.parquet'
+  )
+  with pytest.raises(
+    data_errors.DataError,
+    match=r"column 'kind', which train-2\.parquet has not",
+  ):
     tables.read(pieces, _NAMES)
 
 
@@ -157,16 +159,16 @@ def test_a_saved_dataset(tmp_path):
   found = tables.read(folder, _NAMES)
   assert found.labels.tolist() == ['cat', 'dog', 'dog', 'cat']
   assert found.clients is None
-  assert found.features.shape == (4, 4, 6, 3)
-  assert found.features[2, 0, 0].tolist() == [2, 0, 9]
-  assert found.columns[0].image
-  small = tables.read(folder, _NAMES, image_size=2)
-  assert small.features.shape == (4, 2, 2, 3)
+  assert found.numbers.shape == (4, 4, 6, 3)
+  assert found.numbers[2, 0, 0].tolist() == [2, 0, 9]
+  assert found.columns[0].kind == 'image'
+  small = tables.read(folder, tables.Names('label', image_size=2))
+  assert small.numbers.shape == (4, 2, 2, 3)
   text = pyarrow.table({'text': ['a b', None, 'c', 'd'], 'label': [0, 1, 1, 0]})
   texts = save_to_disk(tmp_path / 'texts', text, {'label': _FEATURES['label']})
-  found = tables.read(texts, columns.Names('label', text='text'))
-  assert found.features.tolist() == ['a b', '', 'c', 'd']
-  assert found.columns == (columns.Column('text', missing=1, text=True),)
+  found = tables.read(texts, tables.Names('label', text='text'))
+  assert found.words['text'].tolist() == ['a b', '', 'c', 'd']
+  assert (found.columns[0].kind, found.columns[0].missing) == ('text', 1)
 
 
 def test_no_file_elsewhere_is_opened(tmp_path):
@@ -183,32 +185,50 @@ def test_no_file_elsewhere_is_opened(tmp_path):
   (tmp_path / 'x.png').write_bytes(_png((1, 1, 1)))
   image = [{'bytes': None, 'path': str(tmp_path / 'x.png')}] * 4
   named = save_to_disk(tmp_path / 'named', _pictures(image=image), _FEATURES)
-  with pytest.raises(data_errors.DataError, match='row 0: the bytes of an im'):
+  with pytest.raises(
+    data_errors.DataError, match=r"row 1, .*x\.png, column 'image': the b"
+  ):
     tables.read(named, _NAMES)
 
 
 @pytest.mark.parametrize(
   'changed, options, told',
   [
-    ({'age': [1, 2, 3, np.inf]}, {}, r"'age', row 3: a finite number.*inf"),
-    ({'age': pyarrow.nulls(4)}, {}, "'age': .*null"),
-    ({'age': [[1], [1, 2], [1], [1]]}, {}, 'lists of one length.*1 to 2'),
-    ({'age': [{'x': 1}] * 4}, {}, 'numbers, words, lists of numbers or images'),
+    (
+      {'age': [1, 2, 3, np.inf]},
+      {},
+      r"row 4, column 'age': a finite number.*inf",
+    ),
+    ({'age': pyarrow.nulls(4)}, {}, "row 1: the column 'age' is empty"),
+    (
+      {'age': [[1], [1, 2], [1], [1]]},
+      {},
+      r'lists of numbers of one length.*got \[1\]',
+    ),
+    ({'age': [{'x': 1}] * 4}, {}, 'numbers, words, images or lists of numbers'),
     (
       {'age': pyarrow.array([0] * 4, pyarrow.timestamp('s'))},
       {},
-      'timestamp.*exclude it',
+      'datetime.* is a time.*exclude it',
     ),
     ({'age': [[1, 2]] * 4}, {}, "'age' has several numbers a row and 'kind'"),
-    ({'label': ['a', None, 'b', 'b']}, {}, r"'label', row 1: it is empty"),
-    ({'client': [1.0, np.nan, 2, 2]}, {}, "'client', row 1: a word or a num"),
+    (
+      {'label': ['a', None, 'b', 'b']},
+      {},
+      r"row 2, column 'label': it is empty",
+    ),
+    (
+      {'client': [1.0, np.nan, 2, 2]},
+      {},
+      r"row 2, column 'client': it is empty",
+    ),
     ({}, {'label': 'target'}, r"no column 'target' for the label.*'age', 'k"),
-    ({}, {'text': 'age'}, "'age': text was expected, got int64"),
-    ({}, {'words': ['client']}, "no column 'client' among the features"),
+    ({}, {'text': 'age'}, "'age': text was expected, got float"),
+    ({}, {'words': ['client']}, "no column 'client' of features to treat"),
     (
       {'kind': ['not an image', 'x', 'y', 'z']},
       {'features': ['kind'], 'image_column': 'kind'},
-      'row 0 is no whole image',
+      'row 1 is no whole image',
     ),
   ],
 )
@@ -219,7 +239,7 @@ def test_what_cannot_be_learnt_from(tmp_path, changed, options, told):
     kind = table.column('kind').cast(pyarrow.binary())
     table = table.set_column(1, 'kind', kind)
   path = _write(table, tmp_path / 'a.parquet')
-  names = columns.Names(**{'label': 'label', **options})
+  names = tables.Names(**{'label': 'label', **options})
   with pytest.raises(data_errors.DataError, match=told) as e:
     tables.read(path, names)
   assert str(path) in str(e.value)
@@ -241,7 +261,7 @@ def test_damaged_files_are_named(tmp_path):
     ('state.json', '{', 'not valid JSON'),
     ('state.json', '[]', 'an object of JSON'),
     ('state.json', '{}', 'a list _data_files'),
-    ('dataset_info.json', '{"features": 3}', 'an object was expected'),
+    ('dataset_info.json', '{"features": 3}', 'an object of features'),
     (
       'dataset_info.json',
       '{"features": {"label": {"names": ["cat"]}}}',
@@ -261,8 +281,10 @@ def test_damaged_files_are_named(tmp_path):
   splits = tmp_path / 'splits'
   splits.mkdir()
   (splits / 'dataset_dict.json').write_text('{"splits": ["train", "test"]}')
-  with pytest.raises(data_errors.DataError, match=r"splits.*'train'"):
-    tables.read(splits, _NAMES)
+  for name, count in (('train', 4), ('test', 2)):
+    save_to_disk(splits / name, _pictures()[:count], _FEATURES)
+  found = tables.read(splits, _NAMES)
+  assert sorted(found.split.tolist()) == ['test'] * 2 + ['train'] * 4
 
 
 def test_bytes_changed_at_random_are_read_or_refused(tmp_path):
@@ -279,7 +301,7 @@ def test_bytes_changed_at_random_are_read_or_refused(tmp_path):
       except data_errors.DataError as e:
         assert str(tmp_path) in str(e)
       else:
-        assert len(found.features) == len(found.labels)
+        assert len(found.numbers) == len(found.labels)
 
 
 def test_without_pyarrow_a_sentence_says_what_to_install(tmp_path, monkeypatch):

@@ -29,6 +29,7 @@ from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.recording import tables
 from tff_adaptive.lab.report import runs as results
 from tff_adaptive.lab.training import experiment
+from tff_adaptive.lab.training.loop import ending
 from tff_adaptive.privacy import mechanism as privacy
 
 USAGE = """export RUN DIR
@@ -68,6 +69,12 @@ def build_options() -> options_lib.Options:
       'last',
       'Model to export: of the last checkpoint, of the best round on '
       'validation data, or the moving average of --ema_decay.',
+    ),
+    parameters.Parameter(
+      'diverged',
+      bool,
+      False,
+      'Whether to export a model with weights that are not finite.',
     ),
     parameters.Parameter(
       'task',
@@ -192,6 +199,7 @@ def export(
   cache_dir: Optional[str] = None,
   which: str = 'last',
   *,
+  diverged: bool = False,
   task: Optional[str] = None,
   model: Optional[str] = None,
 ) -> Mapping[str, Any]:
@@ -207,6 +215,7 @@ def export(
     cache_dir: Folder of the task's data, if its model depends on them. Other
       models are built from synthetic data of the same shapes by default.
     which: 'last', 'best' or 'ema', as --which.
+    diverged: Whether to export a model with weights that are not finite.
     task: 'package.module:function', if the run's task is external code.
     model: The function of the run's model, likewise.
 
@@ -236,6 +245,8 @@ def export(
   )
   with files.RunFolder(path) as folder:
     round_number, trained = _restore(settings, folder, which)
+  if not diverged:
+    _check_finite(trained, run, which)
   # pylint: disable=g-import-not-at-top
   from tff_adaptive import tff_internals
   from tff_adaptive.lab.commands import saved_models
@@ -269,6 +280,20 @@ def export(
   finally:
     shutil.rmtree(aside, ignore_errors=True)
   return described
+
+
+def _check_finite(model: Any, run: results.Run, which: str) -> None:
+  """Raises `SettingsError` if training diverged: weights or the last loss."""
+  weights = [*model.trainable_variables, *model.non_trainable_variables]
+  arrays = [np.asarray(w) for w in weights]
+  finite = all(np.isfinite(a).all() for a in arrays if a.dtype.kind == 'f')
+  if finite and (which != 'last' or not ending.diverged(run.rows[-1])):
+    return
+  raise errors.SettingsError(
+    f'{run.path} has diverged: its weights or its training loss are not '
+    'finite. Train with a lower learning rate, or export the best round by '
+    '--which=best; to export it nevertheless, give --diverged.'
+  )
 
 
 def _restore(

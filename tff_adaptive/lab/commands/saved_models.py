@@ -12,7 +12,7 @@ import tensorflow as tf
 from absl import logging as absl_logging
 
 from tasks import class_names
-from tasks import table_encoding
+from tasks import encodings
 from tff_adaptive import models
 
 _SIGNATURE = 'serving_default'
@@ -55,7 +55,7 @@ def write(
     describes their order and meaning.
   """
   place = str(folder / 'saved_model')
-  encoding = table_encoding.of(keras_model)
+  encoding = encodings.of(keras_model)
   write_all = _write_keras_2
   if models.kind_of(keras_model) == 'keras_3':
     write_all = _write_keras_3
@@ -81,6 +81,9 @@ def write(
   }
   if encoding is not None:
     told['columns'] = encoding.describe()
+    if encoding.target is not None:
+      shift, scale = encoding.target
+      told['target'] = {'shift': shift, 'scale': scale}
   shape = outputs[0]['shape']
   names = class_names.of(task, shape[-1], keras_model) if shape else ()
   if names:
@@ -92,7 +95,7 @@ def _write_keras_2(
   keras_model: Any,
   folder: pathlib.Path,
   place: str,
-  encoding: Optional[table_encoding.Encoding],
+  encoding: Optional[encodings.Encoding],
 ) -> dict[str, str]:
   """Writes a Keras 2 model; returns how to load its files, by kind."""
   signatures = {}
@@ -101,6 +104,8 @@ def _write_keras_2(
     [output] = keras_model.output_names
     signatures = {_SIGNATURE: _of_rows(keras_model, encoding, output)}
   keras_model.save_weights(str(folder / 'weights.h5'))
+  if encoding is not None:  # Tracked, for its tables of words.
+    keras_model.encoding_layers = encoding.layers
   keras_model.save(
     place,
     save_format='tf',
@@ -114,20 +119,18 @@ def _write_keras_3(
   keras_model: Any,
   folder: pathlib.Path,
   place: str,
-  encoding: Optional[table_encoding.Encoding],
+  encoding: Optional[encodings.Encoding],
 ) -> dict[str, str]:
   """Writes a Keras 3 model; returns how to load its files, by kind."""
-  import keras  # pylint: disable=g-import-not-at-top
-
   keras_model.save_weights(str(folder / 'model.weights.h5'))
   keras_model.save(str(folder / 'model.keras'))
   if encoding is None:
     keras_model.export(place, verbose=False)
   else:
-    archive = keras.export.ExportArchive()
-    archive.track(keras_model)
-    archive.add_endpoint(_SIGNATURE, _of_rows(keras_model, encoding, 'output'))
-    archive.write_out(place, verbose=False)
+    served = tf.Module()
+    served.tracked = [keras_model, *encoding.layers]
+    signature = _of_rows(keras_model, encoding, 'output')
+    tf.saved_model.save(served, place, signatures={_SIGNATURE: signature})
   return {
     'keras': 'model.keras, for keras.models.load_model',
     'weights': "the same Keras model's load_weights('model.weights.h5')",
@@ -135,13 +138,14 @@ def _write_keras_3(
 
 
 def _of_rows(
-  keras_model: Any, encoding: table_encoding.Encoding, output: str
+  keras_model: Any, encoding: encodings.Encoding, output: str
 ) -> Any:
   """Builds a traced function from rows of a table to the model's outputs."""
 
   @tf.function(input_signature=[encoding.input_spec])
   def serve(rows: tf.Tensor) -> dict[str, tf.Tensor]:
-    return {output: keras_model(encoding.encode_rows(rows), training=False)}
+    outputs = keras_model(encoding.encode_rows(rows), training=False)
+    return {output: encoding.predictions(outputs)}
 
   return serve
 

@@ -338,7 +338,8 @@ def _run(
     )
     for note in getattr(ready.task.datasets.train_data, 'notes', ()):
       say(note)
-    say(f'{validation.describe(settings).capitalize()}.')
+    described = validation.describe(settings, ready.task.datasets)
+    say(f'{described[0].upper()}{described[1:]}.')
     main = metric_names.main_metric(dict.fromkeys(ready.evaluator.names))
     if metric_names.higher_is_better(main, ready.directions) is None:
       say(
@@ -438,7 +439,7 @@ def _write_down(
     **current,
     **({} if division is None else {'division': division}),
     'algorithm': ready.formula.splitlines(),
-    'evaluation': validation.describe(settings),
+    'evaluation': validation.describe(settings, ready.task.datasets),
     'versions': {
       name: importlib.metadata.version(name)
       for name in ('tensorflow', 'tensorflow-federated', 'numpy')

@@ -39,9 +39,22 @@ class Splits:
   test: Callable[[], data.Batches]
 
 
-def describe(settings: settings_lib.Settings) -> str:
+def _is_given(datasets: tff.simulation.baselines.BaselineTaskDatasets) -> bool:
+  """Returns whether the user's data have a validation split.
+
+  Others, such as that of Stack Overflow, are not used by default.
+  """
+  return getattr(datasets.validation_data, 'is_given', False)
+
+
+def describe(
+  settings: settings_lib.Settings,
+  datasets: tff.simulation.baselines.BaselineTaskDatasets,
+) -> str:
   """Describes a run's validation and test splits in one line."""
   share = settings.validation_share
+  if settings.validation_split == 'examples' and _is_given(datasets):
+    return "validation on the data's own split; test on the test examples"
   if settings.validation_split == 'examples':
     return f'validation on {share:.3g} of the test examples; test on the others'
   if settings.validation_split == 'clients':
@@ -107,6 +120,8 @@ def build(
   if settings.validation_split == 'clients':
     raw = client_data.interleaved(datasets.validation_data)
     name = 'validation split'
+  elif settings.validation_split == 'examples' and _is_given(datasets):
+    raw, name = datasets.validation_data, 'validation split'
   elif settings.validation_split == 'examples':
     assert settings.validation_share is not None
     chosen = Chosen(settings.validation_share, settings.seed)

@@ -99,6 +99,14 @@ def goal_of(
   )
 
 
+def diverged(row: Mapping[str, Any]) -> bool:
+  """Returns whether a round's loss is not finite, or all updates were not."""
+  loss, rejected = (row.get(c) for c in ('train/loss', 'clients/rejected'))
+  if loss not in (None, ''):
+    return not math.isfinite(hooks.number(loss))
+  return rejected not in (None, '') and hooks.number(rejected) > 0
+
+
 class Ending(hooks.Hook):
   """Early stopping by target and patience.
 

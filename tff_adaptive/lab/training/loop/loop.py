@@ -29,6 +29,8 @@ from tff_adaptive.lab.training.loop import stopping
 from tff_adaptive.lab.training.participation import availability
 
 Row = Mapping[str, Any]
+# Consecutive rounds without a finite loss after which a run ends.
+_NON_FINITE = 10
 
 
 class Training:
@@ -202,7 +204,25 @@ class Training:
       clock.lap('checkpoint')
     clock.add_to(self._spent)
     self._tell(event, values)
+    self._check_finite()
     self._signals.check()
+
+  def _check_finite(self) -> None:
+    """Raises `RunError` if the training loss was not finite for ten rounds."""
+    rows = self._records.rows[-_NON_FINITE:]
+    if len(rows) < _NON_FINITE or not all(map(ending_lib.diverged, rows)):
+      return
+    settings = (self._folder.read_hparams() or {}).get('settings', {})
+    rates = [
+      f'--{name}={value}'
+      for name, value in settings.items()
+      if name.endswith('learning_rate') and value is not None
+    ]
+    raise errors.RunError(
+      f'The training loss was not finite in rounds {rows[0]["round"]} to '
+      f'{rows[-1]["round"]}: training diverged. Lower '
+      f'{" or ".join(rates) or "the step sizes"}, in another folder.'
+    )
 
   def _tell(self, event: hooks_lib.Round, values: Mapping[str, Any]) -> None:
     """Notifies listeners of a round, and of the evaluation after it."""

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import pathlib
 from typing import Any
 
 import numpy as np
+import pandas
 
 from tasks.formats import data_errors
 from tasks.formats import data_files
-from tff_adaptive.lazy import pandas
 
-SUFFIXES = ('.parquet', '.arrow', '.feather')
 _STATE, _INFO = 'state.json', 'dataset_info.json'
-
-
-def missing_reader() -> str:
-  """Explains how to install pyarrow; empty if it is installed."""
-  if importlib.util.find_spec('pyarrow') is not None:
-    return ''
-  return (
-    'pyarrow reads this, which is not installed: pip install --no-deps -r '
-    'requirements-data.txt, or pip install pyarrow'
-  )
 
 
 def is_saved(folder: pathlib.Path) -> bool:
@@ -96,7 +84,7 @@ def read(path: pathlib.Path) -> pandas.DataFrame:
   Raises:
     DataError: If pyarrow is not installed, or the file is missing or invalid.
   """
-  if missing := missing_reader():
+  if missing := data_files.missing_arrow():
     raise data_errors.DataError(f'{path}: {missing}.')
   import pyarrow
   from pyarrow import feather

@@ -6,6 +6,8 @@ import stat
 
 from tasks.formats import data_errors
 
+# Endings of files that pyarrow reads.
+ARROW = ('.parquet', '.arrow', '.feather')
 # Maximum size in bytes, over ten times the largest real file.
 MAX_BYTES = 4 << 30
 
@@ -61,3 +63,13 @@ def check_size(path: pathlib.Path, size: int, get: str = '') -> None:
       f'{path} holds {size >> 20:,} MiB, and at most {MAX_BYTES >> 20:,} are'
       f' read into memory. {get}'.rstrip()
     )
+
+
+def missing_arrow() -> str:
+  """Explains how to install pyarrow; empty if it is installed."""
+  if importlib.util.find_spec('pyarrow') is not None:
+    return ''
+  return (
+    'pyarrow reads this, which is not installed: pip install --no-deps -r '
+    'requirements-data.txt, or pip install pyarrow'
+  )

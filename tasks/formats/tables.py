@@ -136,7 +136,7 @@ def _sources(path: pathlib.Path) -> list[_Source]:
   if not folder or arrow.is_saved(path):
     return [_Source(path)]
   files = sorted(path.glob('*.csv')) or sorted(
-    p for p in path.iterdir() if p.suffix in arrow.SUFFIXES
+    p for p in path.iterdir() if p.suffix in data_files.ARROW
   )
   found = files or image_folders.folders(path)
   splits = [_split_of(p) for p in found]
@@ -252,7 +252,7 @@ def _read_source(
   delimiter = ''
   if path.suffix == '.npz':
     frame = _read_archive(path)
-  elif path.suffix in arrow.SUFFIXES:
+  elif path.suffix in data_files.ARROW:
     frame = arrow.read(path)
   elif not path.is_dir():
     frame, delimiter = _read_csv(path, names)

@@ -26,8 +26,8 @@ from tasks import partition
 from tasks import shared
 from tasks.divisions import splits
 from tasks.divisions import targets
-from tasks.formats import arrow
 from tasks.formats import data_errors
+from tasks.formats import data_files
 from tasks.formats import schemas
 from tasks.lazy import assembly
 from tasks.lazy import class_names
@@ -208,8 +208,8 @@ class Table(shared.Divided):
   def check(self) -> None:
     super().check()
     # Before TensorFlow is imported; of folders the reader says it.
-    if self.path is not None and self.path.endswith(arrow.SUFFIXES):
-      if self.data == 'native' and (missing := arrow.missing_reader()):
+    if self.path is not None and self.path.endswith(data_files.ARROW):
+      if self.data == 'native' and (missing := data_files.missing_arrow()):
         raise parameters.ParameterError(
           'path', '{}={given}: {missing}.', given=self.path, missing=missing
         )

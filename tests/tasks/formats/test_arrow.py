@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 import tasks
-from tasks.formats import arrow
 from tasks.formats import data_errors
+from tasks.formats import data_files
 from tasks.formats import tables
 from tff_adaptive import parameters
 
@@ -306,7 +306,7 @@ def test_bytes_changed_at_random_are_read_or_refused(tmp_path):
 
 def test_without_pyarrow_a_sentence_says_what_to_install(tmp_path, monkeypatch):
   path = _write(_table(), tmp_path / 'a.parquet')
-  monkeypatch.setattr(arrow.importlib.util, 'find_spec', lambda name: None)
+  monkeypatch.setattr(data_files.importlib.util, 'find_spec', lambda name: None)
   with pytest.raises(
     data_errors.DataError, match=r'pyarrow.*requirements-data\.txt'
   ):

@@ -1,17 +1,12 @@
 """Figures of the distribution of a task's examples over its clients.
 
-    python -m tasks.figures TASK PICTURE [--cache_dir=DIR] [--OPTION=VALUE ...]
-
-plots each client's numbers of examples by label, and below that a histogram of
-the number of different labels per client.
+Each client's numbers of examples by label, and below that a histogram of the
+number of different labels per client.
 """
 
-import base64
-import io
 import json
 import os
 import pathlib
-import sys
 import typing
 from collections.abc import Sequence
 from typing import Any
@@ -21,30 +16,24 @@ from typing import Union
 
 import numpy as np
 
-import tasks
 from tasks import class_names
 from tasks import partition as partition_lib
 from tasks.divisions import distances
 from tff_adaptive import drawing
-from tff_adaptive import parameters
 from tff_adaptive.lazy import alt
 
 # Maximum number of rows that can be distinguished in a figure.
 _MOST_CLIENTS = 100
 # Maximum number of distinguishable colors.
 _MOST_COLOURS = 20
-# Pixels: the width, a client's row in the picture of labels and of features,
-# and the histogram below.
+# Pixels: the width, a client's row, and the histogram below.
 _WIDTH = 560
 _ROW = 11
-_FEATURES_ROW = 56
 _HISTOGRAM = 110
 # Letters of a class, and of a row of the legend; words below a map.
 _LONGEST_WORD = 24
 _LETTERS_OF_A_ROW = 80
 _MOST_WORDS = 100
-# Number of clients, and of images of each, in the figure of features.
-_ROWS_OF_FEATURES = 10
 
 
 def label_distribution(
@@ -207,15 +196,14 @@ def save_partition(data: Any, folder: pathlib.Path) -> None:
 def draw_partition(
   data: Any, folder: pathlib.Path, *, title: str = '', task: str = ''
 ) -> None:
-  """Plots a partition's labels, if examples have labels, and feature skew.
+  """Plots a partition's labels as labels.png, if examples have labels.
 
-  Writes labels.png, and with feature skew (`Divided.feature_skew`)
-  features.png, or nothing for natural clients.
+  Writes nothing for natural clients.
 
   Args:
     data: A task's training data.
     folder: Folder to write to.
-    title: Title of the figures.
+    title: Title of the figure.
     task: The task's name, for names of its classes.
   """
   if not hasattr(data, 'partition'):
@@ -229,8 +217,6 @@ def draw_partition(
       title=title,
       classes=classes,
     )
-  if data.skewed:
-    feature_skew(data, folder / 'features.png', title=title)
 
 
 def describe_partition(data: Any) -> Optional[dict[str, Any]]:
@@ -253,114 +239,3 @@ def _labels(data: Any, task: str) -> tuple[np.ndarray, tuple[str, ...]]:
   labels, between = distances.as_labels(data.arrays['label'])
   known = class_names.of(task, int(labels.max()) + 1)
   return labels, between or data.classes or known
-
-
-def feature_skew(
-  data: Any, path: Union[str, 'os.PathLike[str]'], *, title: str = ''
-) -> None:
-  """Plots the features of up to ten clients, evenly spaced.
-
-  A row per client: its first images, or the means of other features.
-
-  Args:
-    data: Clients' data, with `skewed`.
-    path: Picture to write, which ends in .pdf, .png or .svg.
-    title: Of the picture.
-  """
-  features = np.asarray(data.arrays[data.skewed])
-  indices = data.partition.indices
-  count = min(_ROWS_OF_FEATURES, len(indices))
-  drawn = np.unique(np.linspace(0, len(indices) - 1, count).astype(int))
-  names = [data.client_ids[i] for i in drawn]
-  rows: list[dict[str, Any]]
-  if features.ndim > 2:
-    rows = [
-      dict(client=name, url=_strip(features[indices[i][:_ROWS_OF_FEATURES]]))
-      for name, i in zip(names, drawn, strict=True)
-    ]
-  else:
-    rows = [
-      dict(client=name, feature=feature, mean=float(mean))
-      for name, i in zip(names, drawn, strict=True)
-      for feature, mean in enumerate(features[indices[i]].mean(axis=0))
-    ]
-  height = _FEATURES_ROW * len(names)
-  base = alt.Chart(
-    drawing.table(rows), width=_WIDTH, height=height, title=title
-  ).encode(y=alt.Y('client:N', sort=names, axis=alt.Axis(title=None)))
-  if features.ndim > 2:
-    picture = base.mark_image(
-      align='left', width=_WIDTH, height=_FEATURES_ROW
-    ).encode(x=alt.value(0), url='url:N')
-  else:
-    picture = base.mark_rect().encode(
-      x=alt.X('feature:O', axis=alt.Axis(labelAngle=0, labelOverlap=True)),
-      color=alt.Color('mean:Q', scale=alt.Scale(scheme='viridis')),
-    )
-  _write(picture, path)
-
-
-def _strip(images: np.ndarray) -> str:
-  """Puts a client's first images side by side; returns a PNG as a URL."""
-  from PIL import Image  # pylint: disable=g-import-not-at-top
-
-  height, width = images.shape[1:3]
-  channels = images.shape[3] if images.ndim > 3 else 1
-  sheet = np.full([height, _ROWS_OF_FEATURES, width, channels], 255, np.uint8)
-  scale = 1 if images.dtype == np.uint8 else 255
-  for column, image in enumerate(images.reshape(-1, height, width, channels)):
-    sheet[:, column] = np.clip(scale * image, 0, 255)
-  flat = sheet.reshape(height, _ROWS_OF_FEATURES * width, channels)
-  strip = Image.fromarray(flat if channels == 3 else flat[..., 0])
-  buffer = io.BytesIO()
-  # Enlarged here, so that pixels keep their edges.
-  strip.resize(
-    (4 * strip.width, 4 * strip.height), Image.Resampling.NEAREST
-  ).save(buffer, 'png')
-  text = base64.b64encode(buffer.getvalue()).decode('ascii')
-  return f'data:image/png;base64,{text}'
-
-
-def main(argv: Optional[Sequence[str]] = None) -> int:
-  """Plots a task's clients; returns an exit status."""
-  words = list(sys.argv[1:] if argv is None else argv)
-  names = [word for word in words if not word.startswith('--')]
-  if len(names) != 2:
-    print(__doc__.splitlines()[2].strip(), file=sys.stderr)
-    return 2
-  name, path = names
-  # Hides TensorFlow's messages at startup.
-  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-  try:
-    accepted = tasks.parameters_of(name)
-    options = {}
-    for word in words:
-      if word.startswith('--'):
-        option, _, value = word[2:].partition('=')
-        if option not in accepted:
-          raise ValueError(
-            f'Task {name} has no option --{option}; it takes '
-            f'{", ".join(accepted)}.'
-          )
-        options[option] = accepted[option].parse(value)
-    data = tasks.create(name, **options).datasets.train_data
-    if not hasattr(data, 'partition') or 'label' not in data.arrays:
-      raise ValueError(
-        f'The clients of {name} are given by the data, not by a partition; '
-        'there is nothing to plot.'
-      )
-    labels, classes = _labels(data, name)
-    label_distribution(
-      data.partition, labels, path, title=name, classes=classes
-    )
-  except parameters.ParameterError as e:
-    print(e.told(lambda option: f'--{option}'), file=sys.stderr)
-    return 2
-  except (ValueError, OSError) as e:
-    print(e, file=sys.stderr)
-    return 2
-  return 0
-
-
-if __name__ == '__main__':
-  sys.exit(main())

@@ -88,34 +88,20 @@ class Partition:
     Raises:
       DataError: If the file is missing or invalid.
     """
-    expected = 'a partition saved by `Partition.save` was expected'
-    if not os.path.exists(path):
-      raise data_errors.DataError(
-        f'There is no file {os.fspath(path)}: {expected}.'
-      )
     try:
       arrays = weight_files.read_npz(path)
-      client_ids = tuple(str(i) for i in arrays['client_ids'])
       sizes, every = arrays['sizes'], arrays['indices']
-    except (KeyError, TypeError, data_errors.DataError) as e:
-      raise data_errors.DataError(
-        f'{os.fspath(path)} cannot be read: {expected}.'
-      ) from e
-    if not (_are_counts(sizes) and _are_counts(every)):
-      raise data_errors.DataError(
-        f'{os.fspath(path)} has sizes or positions that are not nonnegative '
-        f'integers: {expected}.'
+      if not (_are_counts(sizes) and _are_counts(every)):
+        raise ValueError('sizes and positions must be nonnegative integers')
+      if sizes.sum() != len(every):
+        raise ValueError(f'sizes of {sizes.sum()} for {len(every)} positions')
+      return cls(
+        tuple(map(str, arrays['client_ids'])),
+        tuple(np.split(every, np.cumsum(sizes)[:-1])),
       )
-    if sizes.sum() != len(every) or len(sizes) != len(client_ids):
+    except (KeyError, TypeError, ValueError) as e:
       raise data_errors.DataError(
-        f'{os.fspath(path)} contradicts itself ({len(client_ids)} clients, '
-        f'{len(sizes)} sizes, {len(every)} examples): {expected}.'
-      )
-    try:
-      return cls(client_ids, tuple(np.split(every, np.cumsum(sizes)[:-1])))
-    except ValueError as e:
-      raise data_errors.DataError(
-        f'{os.fspath(path)} contradicts itself ({e}): {expected}.'
+        f'{os.fspath(path)} is no partition saved by `Partition.save`: {e}'
       ) from e
 
 

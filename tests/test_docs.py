@@ -115,7 +115,7 @@ def test_flags_and_files_that_are_named_exist(parser):
   known = {*parser.values, 'flagfile', 'help', 'helpfull'}
   for module in command_line.MAINS.values():
     known |= module.build_options().names
-  # Of pip, TensorBoard, tasks.figures, benchmarks and Ray.
+  # Of pip, TensorBoard, benchmarks and Ray.
   known |= {'no', 'ignore', 'logdir', 'alpha', 'rounds'}
   known |= {'address', 'contenders', 'disable', 'head', 'models', 'port'}
   # By the guides that add them.

@@ -45,13 +45,8 @@ def read(path: pathlib.Path, dimensions: int, get: str) -> np.ndarray:
     data_files.check(path, get)
     with gzip.open(path) if path.suffix == '.gz' else open(path, 'rb') as file:
       header = file.read(begin)
-      if header[:4] != magic:
-        raise data_errors.DataError(
-          f'{path} must begin with the bytes {magic.hex(" ")}, but begins with '
-          f'{header[:4].hex(" ") or "nothing"}. {get}'
-        )
-      shape = np.frombuffer(header[4:].ljust(begin - 4, b'\0'), '>u4')
-      expected = math.prod(shape.tolist())
+      shape = np.frombuffer(header[4:].ljust(begin - 4, b'\0'), '>u4').tolist()
+      expected = math.prod(shape)
       data_files.check_size(path, expected, get)
       # At most one byte too many: a small file can decompress to a huge one.
       content = file.read(expected + 1)
@@ -59,12 +54,12 @@ def read(path: pathlib.Path, dimensions: int, get: str) -> np.ndarray:
     raise data_errors.DataError(
       f'{path} cannot be read completely: {e}. {get}'
     ) from e
-  if len(content) != expected or not shape.all():
-    has = f'{len(header) + len(content)}'
+  if header[:4] != magic or not expected or len(content) != expected:
     raise data_errors.DataError(
-      f'{path} should have {begin + expected} bytes for '
-      f'{tuple(shape.tolist())} values, but has '
-      f'{"more" if len(content) > expected else has}. {get}'
+      f'{path} should begin with the bytes {magic.hex(" ")} and have '
+      f'{begin + expected} bytes for {tuple(shape)} values, but begins with '
+      f'{header[:4].hex(" ") or "nothing"} and has '
+      f'{"more" if len(content) > expected else len(header + content)}. {get}'
     )
   return np.frombuffer(content, np.uint8).reshape(shape)
 

@@ -4,6 +4,7 @@ Stack Overflow's word and tag lists are files of counts. Missing ones are
 counted from the training data, client by client, and saved next to it.
 """
 
+import csv
 import json
 import os
 import pathlib
@@ -14,12 +15,12 @@ from collections.abc import Sequence
 from typing import Optional
 
 import numpy as np
+import pandas
 import tensorflow as tf
 from absl import logging
 
 from tasks.formats import data_errors
 from tasks.formats import data_files
-from tasks.formats import numerals
 from tasks.formats import sqlite_files
 
 # Maximum number of words counted at once; beyond it the rarest are dropped.
@@ -123,25 +124,38 @@ def read_counts(path: pathlib.Path) -> list[str]:
   numbers: TFF's formats of words and of tags.
 
   Raises:
-    DataError: If it has neither format; names the first invalid line.
+    DataError: If it has neither format.
   """
   try:
     data_files.check(path)
-    text = path.read_text(encoding='utf-8')
-  except (OSError, UnicodeDecodeError) as e:
+    with open(path, encoding='utf-8') as file:
+      if file.read(1) == '{':
+        counts = pandas.Series(json.loads('{' + file.read())).astype('int64')
+      else:
+        frame = pandas.read_csv(
+          path,
+          sep=r'\s+',
+          names=['word', 'count', 'more'],
+          dtype={'word': str, 'count': 'int64', 'more': str},
+          quoting=csv.QUOTE_NONE,
+          na_filter=False,
+        )
+        if not frame['more'].isin(['', np.nan]).all() or not len(frame):
+          raise ValueError('no lines of two columns')
+        counts = frame.set_index('word', verify_integrity=True)['count']
+  except data_errors.DataError:
+    raise
+  # Errors of pandas and of Unicode are of the latter.
+  except (OSError, TypeError, ValueError, RecursionError) as e:
     raise data_errors.DataError(
-      f'{path} is no list of counts: it is not readable UTF-8 text.'
+      f'{path}: lines of a word and its count were expected, or one JSON '
+      f'object of them: {e}'
     ) from e
-  if text.lstrip().startswith('{'):
-    counts = _parse_json(path, text)
-  else:
-    counts = _parse_lines(path, text)
-  if not counts:
-    raise data_errors.DataError(
-      f'{path} is empty; lines of a word and its count were expected.'
-    )
   # Stable: equal counts keep the order of the file.
-  return sorted(counts, key=lambda word: -counts[word])
+  ordered: list[str] = counts.sort_values(
+    ascending=False, kind='stable'
+  ).index.tolist()
+  return ordered
 
 
 def count_by_client(
@@ -209,38 +223,3 @@ def _write(path: pathlib.Path, counts: dict[str, int]) -> None:
       f'The counts cannot be saved to {path} ({e.strerror}); make its folder '
       'writable, or give a file of counts.'
     ) from e
-
-
-def _parse_json(path: pathlib.Path, text: str) -> dict[str, int]:
-  try:
-    counts = json.loads(text)
-  except (ValueError, RecursionError) as e:
-    raise data_errors.DataError(
-      f'{path} begins like JSON but is not: {e}.'
-    ) from e
-  for word, n in counts.items():
-    if isinstance(n, bool) or not isinstance(n, int) or n < 0:
-      raise data_errors.DataError(
-        f'{path} must map each entry to a whole number; {word!r} has {n!r}.'
-      )
-  return counts
-
-
-def _parse_lines(path: pathlib.Path, text: str) -> dict[str, int]:
-  counts = {}
-  # Other white space, such as non-breaking spaces, may be part of a word.
-  for number, line in enumerate(text.split('\n'), 1):
-    parts = re.findall(r'[^ \t]+', line)
-    if not parts:
-      continue
-    if len(parts) != 2 or not numerals.is_whole(parts[1]):
-      raise data_errors.DataError(
-        f'{path}, line {number}: a word and its count were expected, got '
-        f'{line[:60]!r}.'
-      )
-    if parts[0] in counts:
-      raise data_errors.DataError(
-        f'{path}, line {number}: {parts[0]!r} is listed twice.'
-      )
-    counts[parts[0]] = int(parts[1])
-  return counts

@@ -1,7 +1,5 @@
 """Readers of pretrained weights: NumPy archives and safetensors."""
 
-import json
-import math
 import os
 import pathlib
 import tokenize
@@ -11,6 +9,8 @@ from collections.abc import Mapping
 from typing import Union
 
 import numpy as np
+import safetensors
+import safetensors.numpy
 
 from tasks.formats import data_errors
 from tasks.formats import data_files
@@ -22,7 +22,6 @@ _DAMAGE = (
   # NumPy parses the header of an array as Python.
   *(SyntaxError, tokenize.TokenError),
 )
-_DTYPES = {'F64': '<f8', 'F32': '<f4', 'F16': '<f2', 'I64': '<i8', 'I32': '<i4'}
 
 
 def find(folder: str, pattern: str, what: str) -> pathlib.Path:
@@ -71,51 +70,16 @@ def read_npz(path: Union[str, 'os.PathLike[str]']) -> Mapping[str, np.ndarray]:
 def read_safetensors(path: pathlib.Path) -> Mapping[str, np.ndarray]:
   """Returns the tensors of a safetensors file by name.
 
-  The file has the length of a header as uint64, the header in JSON with dtype,
-  shape and offsets of each tensor, then the tensors, all little endian.
-
   Raises:
-    DataError: If the file is truncated, of another format, or has a tensor of
-      an unsupported dtype.
+    DataError: If the file is damaged or of another format.
   """
   data_files.check(path)
-  content = path.read_bytes()
-  length = int.from_bytes(content[:8], 'little')
   try:
-    header = json.loads(content[8 : 8 + length])
-    header.pop('__metadata__', None)
-    places = {
-      n: (t['dtype'], tuple(map(_count, t['shape'])), *_pair(t['data_offsets']))
-      for n, t in header.items()
-    }
-  except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
-    raise data_errors.DataError(f'{path} is not a safetensors file.') from e
-  arrays = {}
-  for name, (dtype, shape, begin, end) in places.items():
-    if dtype not in _DTYPES:
-      raise data_errors.DataError(
-        f'{path}: the dtype of {name} must be one of '
-        f'{", ".join(_DTYPES)}, got {dtype}.'
-      )
-    piece = content[8 + length + begin : 8 + length + end]
-    expected = np.dtype(_DTYPES[dtype]).itemsize * math.prod(shape)
-    if len(piece) != expected:
-      raise data_errors.DataError(
-        f'{path} is cut short: {name} has {len(piece)} of {expected} bytes.'
-      )
-    arrays[name] = np.frombuffer(piece, _DTYPES[dtype]).reshape(shape)
-  return arrays
-
-
-def _pair(offsets: list[int]) -> tuple[int, int]:
-  begin, end = map(_count, offsets)
-  return begin, end
-
-
-def _count(number: int) -> int:
-  if type(number) is not int or number < 0:
-    raise ValueError(f'a whole number from 0 was expected, got {number!r}')
-  return number
+    return dict(safetensors.numpy.load_file(path))
+  except (safetensors.SafetensorError, KeyError) as e:
+    raise data_errors.DataError(
+      f'{path} is no whole safetensors file: {e}.'
+    ) from e
 
 
 def take(

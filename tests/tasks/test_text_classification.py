@@ -32,14 +32,14 @@ def test_both_forms_of_csv_are_read(tmp_path):
 @pytest.mark.parametrize(
   'content, message',
   [
-    (b'', 'no rows of a label from 1 to 4'),
-    (b'label,content\n', 'no rows of a label'),
-    (b'1,a\n5,b\n', 'line 2: a label from 1 to 4 was expected, got 5'),
-    (b'1,a\n0,b\n', 'line 2.*got 0'),
-    (b'1,a\nworld,b\n', "line 2: a label and a text.*'world,b'"),
-    (b'1,a\n2\n', 'line 2'),
-    (b'1,a\n2,"b', 'not a complete CSV file'),
-    (b'1,\xff\xfe\n', 'not valid UTF-8 text'),
+    (b'', 'no whole CSV file of labels'),
+    (b'label,content\n', 'row 1: a label from 1 to 4'),
+    (b'1,a\n5,b\n', "row 2: a label from 1 to 4 and a text.*'5,b'"),
+    (b'1,a\n0,b\n', "row 2.*got '0,b'"),
+    (b'1,a\nworld,b\n', "row 2: a label.*'world,b'"),
+    (b'1,a\n2\n', 'row 2'),
+    (b'1,a\n2,"b', 'no whole CSV file'),
+    (b'1,\xff\xfe\n', "can't decode byte"),
   ],
 )
 def test_damaged_files_are_named(tmp_path, content, message):
@@ -111,7 +111,7 @@ def test_weights_of_a_folder_are_used(tmp_path):
 
 def test_a_folder_in_place_of_a_file_is_refused(tmp_path):
   (tmp_path / 'ag_news' / 'train.csv').mkdir(parents=True)
-  with pytest.raises(tasks.DataError, match=r'train.csv is not valid'):
+  with pytest.raises(tasks.DataError, match=r'train\.csv is no whole CSV file'):
     tasks.create('ag_news', cache_dir=str(tmp_path))
 
 

@@ -45,13 +45,14 @@ def test_both_forms_of_counts_are_read(tmp_path):
 @pytest.mark.parametrize(
   'content, message',
   [
-    (b'', 'is empty'),
-    (b'a 2\nb 1\na 1\n', "line 3: 'a' is listed twice"),
-    (b'the 30\nof twenty\n', "line 2: a word and its count.*'of twenty'"),
-    (b'the\n', "line 1.*'the'"),
-    (b'{"the": 30', 'begins like JSON but is not'),
-    (b'{"the": "30"}', "'the' has '30'"),
-    (b'\xff\xfe\x00', 'not readable UTF-8'),
+    (b'', 'lines of a word and its count'),
+    (b'a 2\nb 1\na 1\n', "duplicate keys.*'a'"),
+    (b'the 30\nof twenty\n', 'lines of a word and its count.*twenty'),
+    (b'the\n', 'lines of a word and its count'),
+    (b'the 30 1\n', 'lines of a word and its count'),
+    (b'{"the": 30', 'or one JSON object'),
+    (b'{"the": "many"}', 'or one JSON object.*many'),
+    (b'\xff\xfe\x00', "can't decode byte"),
   ],
 )
 def test_other_files_are_refused(tmp_path, content, message):

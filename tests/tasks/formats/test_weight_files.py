@@ -46,18 +46,16 @@ def test_damaged_safetensors_are_refused(tmp_path):
   path = tmp_path / 'model.safetensors'
   write_safetensors(path, _ARRAYS)
   whole = path.read_bytes()
-  path.write_bytes(whole[:-2])
-  with pytest.raises(
-    data_errors.DataError, match='cut short: b has 2 of 4 bytes'
+  for content in (
+    b'',
+    b'PK\3\4' + b'x' * 50,
+    whole[:30],
+    whole[:-2],
+    whole.replace(b'F32', b'Q16', 1),
   ):
-    weight_files.read_safetensors(path)
-  for content in (b'', b'PK\3\4' + b'x' * 50, whole[:30]):
     path.write_bytes(content)
-    with pytest.raises(data_errors.DataError, match='not a safetensors file'):
+    with pytest.raises(data_errors.DataError, match='no whole safetensors'):
       weight_files.read_safetensors(path)
-  path.write_bytes(whole.replace(b'F32', b'U16', 1))
-  with pytest.raises(data_errors.DataError, match=r'dtype of a .*got U16'):
-    weight_files.read_safetensors(path)
 
 
 def test_damaged_archives_are_refused(tmp_path):

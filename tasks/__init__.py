@@ -14,22 +14,20 @@ from typing import Any
 from typing import TYPE_CHECKING
 
 from tasks import catalogue
-from tasks import own
-from tasks import own_arguments
-from tasks import own_code
 from tasks import shared
+from tasks import user_tasks
 from tasks.catalogue import Published as Published
 from tasks.catalogue import short as short
 from tasks.catalogue import task as task
 from tasks.catalogue import TaskInfo
 from tasks.catalogue import TASKS
-from tasks.formats.data_errors import DataError as DataError
-from tasks.formats.data_errors import PartitionError as PartitionError
-from tasks.own_arguments import look_up as look_up
-from tasks.own_code import is_place as is_place
-from tasks.own_code import OwnCodeError as OwnCodeError
+from tasks.formats.data_files import DataError as DataError
+from tasks.formats.data_files import PartitionError as PartitionError
 from tasks.shared import Divided as Divided
 from tasks.shared import Options as Options
+from tasks.user_tasks import is_place as is_place
+from tasks.user_tasks import look_up as look_up
+from tasks.user_tasks import OwnCodeError as OwnCodeError
 from tff_adaptive import parameters
 
 if TYPE_CHECKING:
@@ -47,7 +45,7 @@ def info(name: str) -> TaskInfo:
   Raises:
     ValueError: If there is no such task.
   """
-  if own_code.is_place(name):
+  if user_tasks.is_place(name):
     return catalogue.own(name, name)
   if name not in TASKS:
     raise ValueError(
@@ -67,7 +65,7 @@ def parameters_of(name: str) -> Mapping[str, parameters.Parameter]:
   """
   described = info(name)
   if described.own:
-    return own_arguments.look_up(described.place).parameters
+    return user_tasks.look_up(described.place).parameters
   return parameters.parameters_of(_options_of(described))
 
 
@@ -78,7 +76,7 @@ def summary(name: str) -> str:
     ValueError: If there is no such task.
   """
   described = info(name)
-  return own.summary(described) if described.own else described.summary
+  return user_tasks.summary(described) if described.own else described.summary
 
 
 def create(
@@ -111,7 +109,7 @@ def create(
       )
   if described.own:
     checked = {k: accepted[k].check(v) for k, v in options.items()}
-    return own.create(described, checked)
+    return user_tasks.create(described, checked)
   return _options_of(described)(**options).create()
 
 

@@ -20,7 +20,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks import partition as partition_lib
-from tasks.formats import data_errors
+from tasks.formats import data_files
 from tasks.formats import sqlite_files
 
 
@@ -304,7 +304,7 @@ class SqliteClientData(ListedClientData):
       labels = stacked['label'].numpy()
       wrong = np.flatnonzero((labels < 0) | (labels >= self._num_classes))
       if wrong.size:
-        raise data_errors.DataError(
+        raise data_files.DataError(
           f'client {client_id} of {self.source}, example {wrong[0]}'
           f'{_expected(self._num_classes)}{labels[wrong[0]]}'
         )

@@ -14,8 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tasks.formats import columns as columns_lib
-from tasks.formats import data_errors
-from tasks.formats import schemas
+from tasks.formats import data_files
 from tasks.formats import tables
 
 # Number of rows that are encoded at a time.
@@ -164,7 +163,9 @@ class TableEncoding(Encoding):
       [cells[:, j] for j, is_words in enumerate(of_words) if is_words],
     )
 
-  def fitted(self, schema: schemas.Schema, *, standardize: bool) -> list[str]:
+  def fitted(
+    self, schema: columns_lib.Schema, *, standardize: bool
+  ) -> list[str]:
     """Describes what `fit` computed from examples, and how to avoid it."""
     missing = [c for c in self.columns if c.name not in schema]
     words = [c.name for c in missing if c.kind == 'words']
@@ -213,7 +214,7 @@ def fit(
   training: np.ndarray,
   *,
   standardize: bool,
-  schema: schemas.Schema,
+  schema: columns_lib.Schema,
 ) -> TableEncoding:
   """Fits the encoding of a table on its training examples.
 
@@ -249,14 +250,16 @@ def fit(
     part = np.s_[...] if image else np.s_[begin : begin + column.width]
     begin += column.width
     if column.name in schema:
-      low, high = schemas.range_of(schema, column.name)
+      low, high = columns_lib.range_of(schema, column.name)
       fill[part] = shift[part] = (low + high) / 2
       scale[part] = (high - low) / 2
   return TableEncoding(columns, shape, fill, shift, scale)
 
 
 def _with_schema(
-  column: columns_lib.Column, examples: tables.Examples, schema: schemas.Schema
+  column: columns_lib.Column,
+  examples: tables.Examples,
+  schema: columns_lib.Schema,
 ) -> columns_lib.Column:
   """Gives a column of words those of the schema; others count as empty."""
   if column.kind != 'words' or column.name not in schema:
@@ -264,7 +267,7 @@ def _with_schema(
   words = tuple(map(str, schema[column.name]))
   known = examples.words[column.name].isin(words)
   if not known.any():
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'--table_schema: the column {column.name!r} has none of the words '
       f'{columns_lib.listed(words)}, but words such as {column.words[0]!r}.'
     )
@@ -377,7 +380,7 @@ def fit_text(
     layer.adapt(tf.constant(texts.tolist()))
     words = tuple(layer.get_vocabulary()[_RESERVED:])
   else:
-    words = schemas.read_words(vocabulary, size - _RESERVED)
+    words = columns_lib.read_words(vocabulary, size - _RESERVED)
   return TextEncoding(column, len(words) + _RESERVED, max_length, words)
 
 

@@ -21,7 +21,7 @@ from typing import Union
 
 import numpy as np
 
-from tasks.formats import data_errors
+from tasks.formats import data_files
 from tasks.formats import weight_files
 
 # Number of examples of each client.
@@ -100,7 +100,7 @@ class Partition:
         tuple(np.split(every, np.cumsum(sizes)[:-1])),
       )
     except (KeyError, TypeError, ValueError) as e:
-      raise data_errors.DataError(
+      raise data_files.DataError(
         f'{os.fspath(path)} is no partition saved by `Partition.save`: {e}'
       ) from e
 
@@ -112,7 +112,7 @@ def equal_sizes(num_examples: int, num_clients: int) -> np.ndarray:
     PartitionError: If there are more clients than examples.
   """
   if num_clients < 1 or num_clients > num_examples:
-    raise data_errors.PartitionError(
+    raise data_files.PartitionError(
       f'{num_examples} examples can be given to 1 to {num_examples} clients,'
       f' got {num_clients}.'
     )
@@ -128,7 +128,7 @@ def sizes_in_range(
     PartitionError: If the range is empty or begins below 1.
   """
   if not 1 <= smallest <= largest:
-    raise data_errors.PartitionError(
+    raise data_files.PartitionError(
       'Client sizes must lie in a range from at least 1 upwards, got '
       f'{smallest} to {largest}.'
     )
@@ -221,14 +221,14 @@ def pam(
   check_positive('beta', beta)
   coarse, fine = check_labels(coarse), check_labels(fine)
   if len(coarse) != len(fine):
-    raise data_errors.PartitionError(
+    raise data_files.PartitionError(
       f'There are {len(coarse)} coarse but {len(fine)} fine labels.'
     )
   exact = check_sizes(sizes, len(fine))
   parents = [np.unique(coarse[fine == y]) for y in range(fine.max() + 1)]
   for y, parent in enumerate(parents):
     if len(parent) > 1:
-      raise data_errors.PartitionError(
+      raise data_files.PartitionError(
         f'Fine label {y} must have one coarse label, got {parent.tolist()}.'
       )
   children = [
@@ -280,12 +280,12 @@ def by_group(
 def check_sizes(sizes: Sizes, num_examples: int) -> np.ndarray:
   given = np.asarray(sizes)
   if not _are_counts(given) or not len(given) or given.min() < 1:
-    raise data_errors.PartitionError(
+    raise data_files.PartitionError(
       f'Client sizes must be a list of counts of at least 1, got {given}.'
     )
   exact = given.astype(np.int64)
   if exact.sum() > num_examples:
-    raise data_errors.PartitionError(
+    raise data_files.PartitionError(
       f'{len(exact)} clients need {exact.sum()} examples in total, but there '
       f'are {num_examples}: ask for fewer clients or fewer examples each.'
     )
@@ -304,7 +304,7 @@ def _are_counts(numbers: np.ndarray) -> bool:
 def check_classes(classes_per_client: int, num_classes: int) -> None:
   """Raises `PartitionError` unless clients can have this many labels each."""
   if not 1 <= classes_per_client <= num_classes:
-    raise data_errors.PartitionError(
+    raise data_files.PartitionError(
       f'A client can have 1 to {num_classes} of the {num_classes} labels, '
       f'got {classes_per_client}.'
     )
@@ -312,7 +312,7 @@ def check_classes(classes_per_client: int, num_classes: int) -> None:
 
 def check_positive(name: str, value: float) -> None:
   if not 0 < value < np.inf:
-    raise data_errors.PartitionError(
+    raise data_files.PartitionError(
       f'`{name}` must be positive and finite, got {value!r}.'
     )
 
@@ -320,7 +320,7 @@ def check_positive(name: str, value: float) -> None:
 def check_labels(labels: np.ndarray) -> np.ndarray:
   labels = np.asarray(labels)
   if not _are_counts(labels) or not len(labels):
-    raise data_errors.PartitionError(
+    raise data_files.PartitionError(
       'Labels must be a vector of whole numbers from 0, got '
       f'{labels.dtype} of shape {labels.shape}.'
     )
@@ -390,4 +390,67 @@ def name_clients(indices: Sequence[np.ndarray]) -> Partition:
   return Partition(
     tuple(f'client_{i:0{width}d}' for i in range(len(indices))),
     tuple(np.asarray(i, np.int64) for i in indices),
+  )
+
+
+def continuous(
+  values: np.ndarray,
+  *,
+  strictness: float,
+  sizes: Sizes,
+  seed: int = 0,
+) -> Partition:
+  """Sorts examples by a number plus noise, and gives clients contiguous parts.
+
+  ContinuousPartitioner of flwr-datasets, which sorts by
+
+    strictness (value - mean) / deviation + (1 - strictness) noise
+
+  with standard normal noise. The first client has the smallest numbers.
+
+  Args:
+    values: Finite numbers [examples].
+    strictness: 0 for a random partition, 1 for one without noise.
+    sizes: Number of examples of each client. If their sum is smaller than the
+      number of examples, a random subset is used.
+    seed: Seed of all draws.
+
+  Raises:
+    PartitionError: If values are constant or not finite, or the sizes exceed
+      the number of examples.
+  """
+  values = np.asarray(values, np.float64)
+  exact = check_sizes(sizes, len(values))
+  deviation = values.std()
+  if not np.isfinite(values).all() or not deviation:
+    raise data_files.PartitionError(
+      'Examples must be sorted by finite numbers that are not all equal; got '
+      f'{values.min():g} to {values.max():g}.'
+    )
+  rng = np.random.default_rng(seed)
+  chosen = rng.permutation(len(values))[: exact.sum()]
+  noise = rng.standard_normal(len(values))
+  blurred = strictness * (values - values.mean()) / deviation
+  blurred += (1 - strictness) * noise
+  order = chosen[np.argsort(blurred[chosen], kind='stable')]
+  return name_clients(
+    [rng.permutation(rows) for rows in np.split(order, np.cumsum(exact)[:-1])]
+  )
+
+
+def grouped(split: Partition, group_size: int) -> Partition:
+  """Joins natural clients to groups, in the order of their names.
+
+  GroupedNaturalIdPartitioner of flwr-datasets with 'allow-smaller': the last
+  group may be smaller.
+
+  Args:
+    split: The natural clients.
+    group_size: Number of natural clients in a group.
+  """
+  if group_size == 1:
+    return split
+  starts = range(0, len(split.indices), group_size)
+  return name_clients(
+    [np.concatenate(split.indices[i : i + group_size]) for i in starts]
   )

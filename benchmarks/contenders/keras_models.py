@@ -3,8 +3,8 @@
 import tensorflow as tf
 import workload
 
-from tasks.models import bag_of_words
 from tasks.models import lstm
+from tasks.models import tagging
 
 
 def lstm_layer() -> tf.keras.layers.Layer:
@@ -61,7 +61,7 @@ def network(options, recurrent=lstm_layer) -> tf.keras.Model:
   elif options.model == 'tag':
     parts = [
       layers.InputLayer([options.width]),
-      bag_of_words.BagOfWordsDense(workload.TAGS),
+      tagging.BagOfWordsDense(workload.TAGS),
     ]
   else:
     parts = [layers.InputLayer([options.width]), layers.Dense(workload.CLASSES)]

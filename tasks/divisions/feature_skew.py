@@ -23,7 +23,7 @@ import numpy as np
 from scipy import ndimage
 
 from tasks import partition
-from tasks.formats import data_errors
+from tasks.formats import data_files
 
 # Kinds of transformations and their default strengths.
 STRENGTHS = {
@@ -115,13 +115,13 @@ def apply(
     return found
   name = features_of(arrays)
   if name is None:
-    raise data_errors.PartitionError(
+    raise data_files.PartitionError(
       f'`feature_skew` {kind} needs numeric features; the examples have '
       f'{", ".join(arrays)}.'
     )
   features = np.asarray(arrays[name])
   if kind in _OF_IMAGES and features.ndim < 3:
-    raise data_errors.PartitionError(
+    raise data_files.PartitionError(
       f'`feature_skew` {kind} needs images, but an example is a vector of '
       f'{features.shape[1]} features.'
     )

@@ -13,7 +13,7 @@ from typing import Optional
 import numpy as np
 
 from tasks import partition
-from tasks.formats import data_errors
+from tasks.formats import data_files
 
 # Maximum number of draws until the smallest client is large enough.
 _ATTEMPTS = 1000
@@ -58,7 +58,7 @@ def draw(
       all draws.
   """
   if num_clients * least > total:
-    raise data_errors.PartitionError(
+    raise data_files.PartitionError(
       f'{num_clients} clients of at least {least} examples need '
       f'{num_clients * least}, but there are {total}: ask for fewer clients or '
       'a smaller `smallest_client`.'
@@ -72,7 +72,7 @@ def draw(
       sizes = cut(np.exp(log_p - log_p.max()), total)
       if sizes.min() >= least:
         return sizes
-    raise data_errors.PartitionError(
+    raise data_files.PartitionError(
       f'In {_ATTEMPTS} draws of sizes from a Dirichlet distribution with '
       f'parameter {skew:g}, one of {num_clients} clients always had fewer than '
       f'{least} of {total} examples: raise `size_skew`, or ask for fewer '

@@ -7,11 +7,9 @@ from typing import Optional
 import numpy as np
 
 from tasks import partition
-from tasks.divisions import class_shares
 from tasks.divisions import label_skew
 from tasks.divisions import sizes as sizes_lib
-from tasks.divisions import targets
-from tasks.formats import data_errors
+from tasks.formats import data_files
 
 _STAND_IN_CLIENTS = 20
 _BY_LABEL = ('dirichlet', 'pathological', 'shards', 'lognormal')
@@ -45,14 +43,14 @@ def build(
     if kind == 'iid':
       split = partition.iid(len(labels), sizes=sizes, seed=seed)
     elif kind == 'classes':
-      split = class_shares.k_classes(
+      split = label_skew.k_classes(
         labels,
         classes_per_client=options['classes_per_client'],
         sizes=sizes,
         seed=seed,
       )
     elif kind == 'continuous':
-      split = targets.continuous(
+      split = partition.continuous(
         labels if values is None else values,
         strictness=_given(options, 'strictness', 1.0),
         sizes=sizes,
@@ -103,7 +101,7 @@ def _by_label(
       common |= dict(deviation=deviation, least=-(-least // k))
   split: partition.Partition = getattr(label_skew, kind)(labels[pool], **common)
   if split.sizes.min() < least:
-    raise data_errors.PartitionError(
+    raise data_files.PartitionError(
       f'The smallest client has {split.sizes.min()} examples, fewer than '
       f'`smallest_client`, {least}: ask for fewer clients.'
     )
@@ -125,7 +123,7 @@ def _sizes(labels: np.ndarray, options: Mapping[str, Any]) -> np.ndarray:
   num_clients = _bounded(options)
   smallest = options['smallest_client']
   if options['partition'] == 'classes':
-    largest = class_shares.largest_equal_size(
+    largest = label_skew.largest_equal_size(
       labels,
       classes_per_client=options['classes_per_client'],
       num_clients=num_clients,
@@ -152,7 +150,7 @@ def _sizes(labels: np.ndarray, options: Mapping[str, Any]) -> np.ndarray:
   if smallest is None:
     return np.full(num_clients, size)
   if smallest > size:
-    raise data_errors.PartitionError(
+    raise data_files.PartitionError(
       f'`smallest_client` must be at most {size}, the examples of the '
       f'largest client, got {smallest}.'
     )

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas
 
-from tasks.formats import data_errors
 from tasks.formats import data_files
 
 _STATE, _INFO = 'state.json', 'dataset_info.json'
@@ -28,7 +27,7 @@ def read_saved(folder: pathlib.Path) -> pandas.DataFrame:
   """
   state = _json(folder / _STATE)
   if state.get('_indices_files') or state.get('_indices_data_files'):
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'{folder}: it selects rows by a file of indices; call flatten_indices() '
       'before save_to_disk().'
     )
@@ -37,26 +36,26 @@ def read_saved(folder: pathlib.Path) -> pandas.DataFrame:
     # Confined to this folder, whatever path is given.
     named = [isinstance(f, str) and pathlib.Path(f).name == f for f in files]
   except (KeyError, TypeError) as e:
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'{folder / _STATE}: a list _data_files of objects with a filename was '
       'expected.'
     ) from e
   if not files or not all(named):
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'{folder / _STATE}: names of files beside it were expected: {files}.'
     )
   frame = pandas.concat([read(folder / f) for f in files], ignore_index=True)
   info = folder / _INFO
   features = _json(info).get('features', {}) if info.exists() else {}
   if not isinstance(features, dict):
-    raise data_errors.DataError(f'{info}: an object of features was expected.')
+    raise data_files.DataError(f'{info}: an object of features was expected.')
   for name in frame.columns:
     kind = features.get(name)
     classes = kind.get('names') if isinstance(kind, dict) else None
     if isinstance(classes, list):
       words = frame[name].map(dict(enumerate(map(str, classes))))
       if (words.isna() & frame[name].notna()).any():
-        raise data_errors.DataError(
+        raise data_files.DataError(
           f'{folder}, column {name!r}: {frame[name].min()} to '
           f'{frame[name].max()} are no numbers of the {len(classes)} classes '
           f'that {_INFO} names.'
@@ -70,11 +69,11 @@ def _json(path: pathlib.Path) -> dict[str, Any]:
     data_files.check(path)
     found = json.loads(path.read_text(encoding='utf-8'))
   except (OSError, ValueError, RecursionError) as e:
-    if isinstance(e, data_errors.DataError):
+    if isinstance(e, data_files.DataError):
       raise
-    raise data_errors.DataError(f'{path} is not valid JSON: {e}.') from e
+    raise data_files.DataError(f'{path} is not valid JSON: {e}.') from e
   if not isinstance(found, dict):
-    raise data_errors.DataError(f'{path}: an object of JSON was expected.')
+    raise data_files.DataError(f'{path}: an object of JSON was expected.')
   return found
 
 
@@ -85,7 +84,7 @@ def read(path: pathlib.Path) -> pandas.DataFrame:
     DataError: If pyarrow is not installed, or the file is missing or invalid.
   """
   if missing := data_files.missing_arrow():
-    raise data_errors.DataError(f'{path}: {missing}.')
+    raise data_files.DataError(f'{path}: {missing}.')
   import pyarrow
   from pyarrow import feather
   from pyarrow import parquet
@@ -123,12 +122,12 @@ def read(path: pathlib.Path) -> pandas.DataFrame:
         nested = table.column(name).to_pylist()
         frame[name] = pandas.Series(nested, dtype=object)
     return frame[table.column_names].replace({None: np.nan})
-  except data_errors.DataError:
+  except data_files.DataError:
     raise
   except FileNotFoundError as e:
-    raise data_errors.DataError(f'There is no file {path}.') from e
+    raise data_files.DataError(f'There is no file {path}.') from e
   except (pyarrow.ArrowException, OSError, ValueError, MemoryError) as e:
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'{path} is no whole {path.suffix[1:].capitalize()} file: '
       f'{str(e).splitlines()[0] if str(e) else type(e).__name__}.'
     ) from e

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import pathlib
 import re
 import unicodedata
 from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import NoReturn
@@ -14,7 +17,7 @@ from typing import Optional
 import numpy as np
 import pandas
 
-from tasks.formats import data_errors
+from tasks.formats import data_files
 from tasks.formats import pictures
 
 # Marks of decimals and of thousands, in the order in which they are tried.
@@ -81,7 +84,7 @@ class Cells:
     self.name, self.cells, self._where = name, cells, where
     known = cells.dropna()
     if not len(known):
-      raise data_errors.DataError(
+      raise data_files.DataError(
         f'{where(cells.isna())}: the column {name!r} is empty; exclude it with '
         '--table_features.'
       )
@@ -90,7 +93,7 @@ class Cells:
   def wrong(self, told: str, marked: Any = None) -> NoReturn:
     """Raises `DataError` for the first of the marked cells."""
     marked = np.ones(len(self.cells), bool) if marked is None else marked
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'{self._where(marked)}, column {self.name!r}: {told}'
     )
 
@@ -207,7 +210,7 @@ class Cells:
         place = f'{place}, {path}' if path else place
       if not isinstance(content, bytes):
         # Paths are not followed: they may lead anywhere.
-        raise data_errors.DataError(
+        raise data_files.DataError(
           f'{place}, column {self.name!r}: the bytes of an image were '
           f'expected, got {content!r:.40}.'
         )
@@ -310,3 +313,67 @@ def _value(word: str) -> Any:
   whole, _, decimals = word.partition('.')
   decimals = decimals.rstrip('0')
   return f'{int(whole)}.{decimals}' if decimals else int(whole)
+
+
+# By column: the range [low, high] of its numbers, or its words.
+Schema = Mapping[str, list[Any]]
+
+
+def _text(path: str) -> str:
+  """Reads a small text file."""
+  try:
+    data_files.check(pathlib.Path(path))
+    return pathlib.Path(path).read_text(encoding='utf-8')
+  except (OSError, UnicodeDecodeError) as e:
+    raise data_files.DataError(f'{path} cannot be read_schema: {e}') from e
+
+
+def read_schema(path: Optional[str]) -> Schema:
+  """Reads a schema from a JSON file; returns an empty one without a path.
+
+  Raises:
+    DataError: If the file is missing or has another form.
+  """
+  if path is None:
+    return {}
+  try:
+    schema = json.loads(_text(path))
+  except (ValueError, RecursionError) as e:
+    raise data_files.DataError(f'{path} is not valid JSON: {e}.') from e
+  if not isinstance(schema, dict):
+    raise data_files.DataError(f'{path}: an object by column was expected.')
+  for name, values in schema.items():
+    if not isinstance(values, list) or len(set(map(str, values))) < 2:
+      raise data_files.DataError(
+        f'{path}, column {name!r}: a range [low, high] or a list of at least '
+        f'two words was expected, got {values!r:.60}.'
+      )
+  return schema
+
+
+def range_of(schema: Schema, name: str) -> tuple[float, float]:
+  """Returns the range of a column of numbers.
+
+  Raises:
+    DataError: If the schema lists something else for it.
+  """
+  values = schema[name]
+  numbers = [v for v in values if type(v) in (int, float) and np.isfinite(v)]
+  if len(values) != 2 or len(numbers) != 2 or numbers[0] >= numbers[1]:
+    raise data_files.DataError(
+      f'--table_schema: the column {name!r} has numbers, and a range '
+      f'[low, high] was expected for it, got {values!r:.60}.'
+    )
+  return float(numbers[0]), float(numbers[1])
+
+
+def read_words(path: str, most: int) -> tuple[str, ...]:
+  """Reads a vocabulary, one word per line, of which the first are used.
+
+  Raises:
+    DataError: If the file is missing or has no words.
+  """
+  words = tuple(dict.fromkeys(_text(path).lower().split()))[:most]
+  if not words:
+    raise data_files.DataError(f'{path} has no words; one per line is needed.')
+  return words

@@ -4,8 +4,6 @@ import importlib.util
 import pathlib
 import stat
 
-from tasks.formats import data_errors
-
 # Endings of files that pyarrow reads.
 ARROW = ('.parquet', '.arrow', '.feather')
 # Maximum size in bytes, over ten times the largest real file.
@@ -28,9 +26,7 @@ def check(path: pathlib.Path, get: str = '') -> int:
   """
   status = path.stat()
   if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-    raise data_errors.DataError(
-      f'{path} is a pipe or a device, not a file. {get}'.rstrip()
-    )
+    raise DataError(f'{path} is a pipe or a device, not a file. {get}'.rstrip())
   check_size(path, status.st_size, get)
   return status.st_size
 
@@ -49,7 +45,7 @@ def of_sklearn(name: str, task: str) -> pathlib.Path:
   """
   package = importlib.util.find_spec('sklearn')
   if package is None or package.origin is None:
-    raise data_errors.DataError(
+    raise DataError(
       f'The task {task} needs scikit-learn, which is not installed: pip '
       'install scikit-learn.'
     )
@@ -59,7 +55,7 @@ def of_sklearn(name: str, task: str) -> pathlib.Path:
 def check_size(path: pathlib.Path, size: int, get: str = '') -> None:
   """Raises `DataError` if a size in bytes exceeds that of any real file."""
   if size > MAX_BYTES:
-    raise data_errors.DataError(
+    raise DataError(
       f'{path} holds {size >> 20:,} MiB, and at most {MAX_BYTES >> 20:,} are'
       f' read into memory. {get}'.rstrip()
     )
@@ -73,3 +69,14 @@ def missing_arrow() -> str:
     'pyarrow reads this, which is not installed: pip install --no-deps -r '
     'requirements-data.txt, or pip install pyarrow'
   )
+
+
+class DataError(ValueError):
+  """Raised if a data file is missing or not what the task expects.
+
+  The message names the file, what was expected there and how to get it.
+  """
+
+
+class PartitionError(ValueError):
+  """Raised if the examples cannot be partitioned as requested."""

@@ -7,7 +7,6 @@ import zlib
 
 import numpy as np
 
-from tasks.formats import data_errors
 from tasks.formats import data_files
 
 _UNSIGNED_BYTE = 0x08
@@ -22,7 +21,7 @@ def find(folder: pathlib.Path, name: str, get: str) -> pathlib.Path:
   for path in (folder / name, folder / f'{name}.gz'):
     if path.is_file():
       return path
-  raise data_errors.DataError(f'There is no file {folder / name}[.gz]. {get}')
+  raise data_files.DataError(f'There is no file {folder / name}[.gz]. {get}')
 
 
 def read(path: pathlib.Path, dimensions: int, get: str) -> np.ndarray:
@@ -51,11 +50,11 @@ def read(path: pathlib.Path, dimensions: int, get: str) -> np.ndarray:
       # At most one byte too many: a small file can decompress to a huge one.
       content = file.read(expected + 1)
   except (OSError, EOFError, zlib.error) as e:
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'{path} cannot be read completely: {e}. {get}'
     ) from e
   if header[:4] != magic or not expected or len(content) != expected:
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'{path} should begin with the bytes {magic.hex(" ")} and have '
       f'{begin + expected} bytes for {tuple(shape)} values, but begins with '
       f'{header[:4].hex(" ") or "nothing"} and has '
@@ -83,18 +82,18 @@ def read_pair(
   images = read(images_path, 3, get)
   labels = read(labels_path, 1, get)
   if images.shape[1:] != (28, 28):
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'{images_path} must hold images of 28 x 28, got '
       f'{images.shape[1]} x {images.shape[2]}. {get}'
     )
   if len(images) != len(labels):
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'{images_path} holds {len(images)} images, but {labels_path} '
       f'{len(labels)} labels. {get}'
     )
   wrong = np.flatnonzero(labels >= num_classes)
   if len(wrong):
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'{labels_path}, record {wrong[0]}: a label below {num_classes} was '
       f'expected, got {labels[wrong[0]]}. {get}'
     )

@@ -5,7 +5,6 @@ from typing import Any
 
 import pandas
 
-from tasks.formats import data_errors
 from tasks.formats import data_files
 from tasks.formats import pictures
 
@@ -57,14 +56,14 @@ def read(root: pathlib.Path) -> tuple[pandas.DataFrame, list[str]]:
       none; names it.
   """
   if found := _images(root):
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'{root}: an image was found beside the folders; CLASS/IMAGE or '
       f'CLIENT/CLASS/IMAGE was expected, got {found[0].name}.'
     )
   flat = [folder for folder in folders(root) if _images(folder)]
   deep = [f for f in folders(root) if any(map(_images, folders(f)))]
   if flat and deep:
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'{root}: {flat[0].name} has images, and {deep[0].name} folders of '
       'images; either all folders are classes, or all are clients with folders '
       'of classes.'
@@ -81,7 +80,7 @@ def read(root: pathlib.Path) -> tuple[pandas.DataFrame, list[str]]:
         data_files.check(path)
         content = path.read_bytes()
       except OSError as e:
-        raise data_errors.DataError(f'{path} cannot be read: {e}.') from e
+        raise data_files.DataError(f'{path} cannot be read: {e}.') from e
       image = {'bytes': content, 'path': str(path)}
       row = {IMAGE: image, LABEL: folder.name}
       rows.append(row | ({CLIENT: folder.parent.name} if deep else {}))
@@ -89,7 +88,7 @@ def read(root: pathlib.Path) -> tuple[pandas.DataFrame, list[str]]:
   if empty:
     name = sorted(empty)[0]
     files = [p.name for p in skipped if p.parent.name == name]
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'{root}: the class {name} has no images'
       + (f', only files such as {sorted(files)[0]}' if files else '')
       + f'; images end in {", ".join(sorted(pictures.SUFFIXES))}.'

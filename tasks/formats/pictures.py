@@ -8,7 +8,6 @@ from typing import Optional
 
 import numpy as np
 
-from tasks.formats import data_errors
 from tasks.formats import data_files
 
 # Accepted formats of Pillow: none runs another program, as PostScript does.
@@ -46,7 +45,7 @@ def decode(
       with Image.open(io.BytesIO(content), formats=_FORMATS) as image:
         grey = image.mode in ('1', 'L', 'LA', 'I', 'I;16', 'F')
         if image.mode.startswith('I') or image.mode == 'F':
-          raise data_errors.DataError(
+          raise data_files.DataError(
             f'{where}: an image of bytes was expected, got one of mode '
             f'{image.mode}; write its numbers into an .npz archive.'
           )
@@ -60,12 +59,12 @@ def decode(
       if size is not None:
         plain = plain.resize((size, size), Image.Resampling.BILINEAR)
       pixels = np.asarray(plain, np.uint8)
-  except data_errors.DataError:
+  except data_files.DataError:
     raise
   # Decoders raise OSError, SyntaxError, struct.error and others, depending on
   # the format.
   except Exception as e:  # pylint: disable=broad-exception-caught
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'{where} is no whole image ({", ".join(_FORMATS)}): {e}.'
     ) from e
   return pixels[..., np.newaxis] if pixels.ndim == 2 else pixels
@@ -87,7 +86,7 @@ def stack(images: Sequence[np.ndarray], places: Sequence[str]) -> np.ndarray:
   first = images[0].shape[:2]
   for image, where in zip(images, places, strict=True):
     if image.shape[:2] != first:
-      raise data_errors.DataError(
+      raise data_files.DataError(
         f'{where} has {image.shape[1]} x {image.shape[0]} pixels, but '
         f'{places[0]} has {first[1]} x {first[0]}; to scale them all, give '
         '--table_image_size=PIXELS.'

@@ -16,7 +16,7 @@ from typing import Optional
 
 import tensorflow as tf
 
-from tasks.formats import data_errors
+from tasks.formats import data_files
 
 # Maximum size of an example in bytes; TFF's largest have some ten thousand.
 _MAX_EXAMPLE_BYTES = 64 << 20
@@ -63,7 +63,7 @@ def find(
     'downloads it.'
   )
   if not path.is_file():
-    raise data_errors.DataError(f'There is no file {path}. {get}')
+    raise data_files.DataError(f'There is no file {path}. {get}')
   _check_whole(path, get)
   with _opened(path, get) as connection:
     _check_tables(connection, path, get)
@@ -77,7 +77,7 @@ def client_ids(path: pathlib.Path, split: str) -> Iterator[str]:
   with _opened(path) as connection:
     for (client_id,) in connection.execute(query, (split,)):
       if not isinstance(client_id, str):
-        raise data_errors.DataError(
+        raise data_files.DataError(
           f'{path} is damaged: a client id is {client_id!r}, not text.'
         )
       yield client_id
@@ -127,7 +127,7 @@ def _examples(
   )
   found = [row[0] for row in connection.execute(query, (client_id, split))]
   if not all(isinstance(example, bytes) for example in found):
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'{path} is damaged: an example of client {client_id!r} is not bytes.'
     )
   return found
@@ -141,7 +141,7 @@ def _opened(path: pathlib.Path, get: str = '') -> Iterator[sqlite3.Connection]:
       yield connection
   # Some messages quote bytes of the damaged file.
   except (sqlite3.Error, UnicodeDecodeError) as e:
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'{path} is damaged: SQLite says "{e}". {get}'.rstrip()
     ) from e
 
@@ -159,18 +159,18 @@ def _check_whole(path: pathlib.Path, get: str) -> None:
   """Compares the size in the header with the file's size."""
   size = path.stat().st_size
   if size == 0:
-    raise data_errors.DataError(f'{path} is empty. {get}')
+    raise data_files.DataError(f'{path} is empty. {get}')
   with open(path, 'rb') as file:
     header = file.read(100)
   if not header.startswith(_MAGIC):
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'{path} is no SQLite file: it begins with {header[:8]!r}. {get}'
     )
   page = int.from_bytes(header[16:18], 'big')
   page = 65536 if page == 1 else page
   expected = page * int.from_bytes(header[28:32], 'big')
   if size < max(expected, 100):
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'{path} is cut short: it has {size} of {expected} bytes. {get}'
     )
 
@@ -184,14 +184,14 @@ def _check_tables(
       'SELECT type, sql FROM sqlite_schema WHERE name = ?', (table,)
     ):
       if kind != 'table' or not re.match(r'CREATE\s+TABLE\b', str(made), re.I):
-        raise data_errors.DataError(
+        raise data_files.DataError(
           f'{path} is no TFF data set: {table} must be a plain table, but was '
           f'made with {str(made)[:40]!r}. {get}'
         )
     columns = {r[1] for r in connection.execute(f'PRAGMA table_info({table})')}
     if not expected <= columns:
       found = ', '.join(sorted(columns)) or 'none'
-      raise data_errors.DataError(
+      raise data_files.DataError(
         f'{path} is no TFF data set: its table {table} must have the columns '
         f'{", ".join(sorted(expected))}; found: {found}. {get}'
       )
@@ -210,7 +210,7 @@ def _check_splits(
       (split,),
     ).fetchone()
     if row is None:
-      raise data_errors.DataError(
+      raise data_files.DataError(
         f'{path} is another data set: it has no split {split!r}. {get}'
       )
     # Also filters by client, for which the file has an index.
@@ -220,7 +220,7 @@ def _check_splits(
       (row[0], split),
     ).fetchone()
     if blob is None:
-      raise data_errors.DataError(
+      raise data_files.DataError(
         f'{path} has no example of client {row[0]!r} in split {split!r}. {get}'
       )
     _check_example(blob[0], path, features, get)
@@ -233,11 +233,11 @@ def _check_example(
     found = set(tf.train.Example.FromString(blob).features.feature)
   # The exception's class depends on the installed protobuf.
   except Exception as e:  # pylint: disable=broad-exception-caught
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'{path} has an example that is no tf.train.Example. {get}'
     ) from e
   if not set(features) <= found:
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'{path} is another data set: its examples must have the features '
       f'{", ".join(sorted(features))}; found: {", ".join(sorted(found))}. '
       f'{get}'

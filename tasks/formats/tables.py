@@ -24,7 +24,6 @@ import pandas
 
 from tasks.formats import arrow
 from tasks.formats import columns as columns_lib
-from tasks.formats import data_errors
 from tasks.formats import data_files
 from tasks.formats import image_folders
 from tasks.formats import weight_files
@@ -119,7 +118,7 @@ class _Source:
 
 
 def _wrong(where: Any, told: str) -> NoReturn:
-  raise data_errors.DataError(f'{where}: {told}')
+  raise data_files.DataError(f'{where}: {told}')
 
 
 def _split_of(path: pathlib.Path) -> Optional[str]:
@@ -310,23 +309,23 @@ def _read_csv(path: pathlib.Path, names: Names) -> tuple[pandas.DataFrame, str]:
         encoding='utf-8-sig',
       )
   except FileNotFoundError as e:
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'There is no file {path}; a CSV file whose first line names the '
       'columns, a folder of such files or an .npz archive was expected.'
     ) from e
-  except data_errors.DataError:
+  except data_files.DataError:
     raise
   except (OSError, ValueError, csv.Error, pandas.errors.ParserWarning) as e:
     # A `ParserError` is a `ValueError`, and so is a `UnicodeDecodeError`.
     kind = 'valid UTF-8' if isinstance(e, UnicodeError) else 'a whole CSV'
-    raise data_errors.DataError(f'{path} is not {kind} file: {e}') from e
+    raise data_files.DataError(f'{path} is not {kind} file: {e}') from e
   return frame, delimiter
 
 
 def _read_archive(path: pathlib.Path) -> pandas.DataFrame:
   """Reads arrays of equal length as columns."""
   if not path.exists():
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'There is no file {path}; an archive of arrays, as numpy.savez writes '
       'it, was expected.'
     )
@@ -529,7 +528,7 @@ def _times(
   try:
     return pandas.to_datetime(cells, format='mixed', utc=True)
   except (TypeError, ValueError, OverflowError) as e:
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'The column {names.time!r} has cells that are neither numbers nor '
       f'times: {e}'
     ) from e

@@ -19,7 +19,6 @@ import pandas
 import tensorflow as tf
 from absl import logging
 
-from tasks.formats import data_errors
 from tasks.formats import data_files
 from tasks.formats import sqlite_files
 
@@ -99,7 +98,7 @@ def load(
   if path is not None:
     found = pathlib.Path(path)
     if not found.is_file():
-      raise data_errors.DataError(
+      raise data_files.DataError(
         f'There is no file {path}, which was named as the list of counts.'
       )
   else:
@@ -110,7 +109,7 @@ def load(
     _write(found, count_by_client(database, split, words_of))
   words = read_counts(found)
   if len(words) < size:
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'{found} has {len(words)} entries, but `{option}` is {size}; ask for '
       f'at most {len(words)} or name a longer list.'
     )
@@ -143,11 +142,11 @@ def read_counts(path: pathlib.Path) -> list[str]:
         if not frame['more'].isin(['', np.nan]).all() or not len(frame):
           raise ValueError('no lines of two columns')
         counts = frame.set_index('word', verify_integrity=True)['count']
-  except data_errors.DataError:
+  except data_files.DataError:
     raise
   # Errors of pandas and of Unicode are of the latter.
   except (OSError, TypeError, ValueError, RecursionError) as e:
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'{path}: lines of a word and its count were expected, or one JSON '
       f'object of them: {e}'
     ) from e
@@ -187,7 +186,7 @@ def count_by_client(
       seen = {word for example in examples for word in words_of(example)}
     # The exception's class depends on the installed protobuf.
     except Exception as e:  # pylint: disable=broad-exception-caught
-      raise data_errors.DataError(
+      raise data_files.DataError(
         f'{database}: a client of split {split!r} has an example that is no '
         f'tf.train.Example with UTF-8 text ({e}).'
       ) from e
@@ -219,7 +218,7 @@ def _write(path: pathlib.Path, counts: dict[str, int]) -> None:
         file.writelines(lines)
     os.replace(partial, path)
   except OSError as e:
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'The counts cannot be saved to {path} ({e.strerror}); make its folder '
       'writable, or give a file of counts.'
     ) from e

@@ -12,7 +12,6 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from tasks.formats import data_errors
 from tasks.formats import data_files
 
 # Exceptions of zipfile and NumPy on damaged archives.
@@ -38,7 +37,7 @@ def find(folder: str, pattern: str, what: str) -> pathlib.Path:
   found = sorted(pathlib.Path(folder).glob(pattern))
   if len(found) != 1:
     have = ', '.join(p.name for p in found) or 'none'
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'The folder {folder} must hold one file {pattern} with {what}; found: '
       f'{have}.'
     )
@@ -59,10 +58,10 @@ def read_npz(path: Union[str, 'os.PathLike[str]']) -> Mapping[str, np.ndarray]:
     data_files.check_size(pathlib.Path(path), inflated)
     with np.load(path, allow_pickle=False) as arrays:
       return {name: arrays[name] for name in arrays.files}
-  except data_errors.DataError:
+  except data_files.DataError:
     raise
   except _DAMAGE as e:
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'{os.fspath(path)} is no whole NumPy archive: {e}.'
     ) from e
 
@@ -77,7 +76,7 @@ def read_safetensors(path: pathlib.Path) -> Mapping[str, np.ndarray]:
   try:
     return dict(safetensors.numpy.load_file(path))
   except (safetensors.SafetensorError, KeyError) as e:
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'{path} is no whole safetensors file: {e}.'
     ) from e
 
@@ -94,9 +93,9 @@ def take(
     DataError: If the array is missing or has another shape.
   """
   if name not in arrays:
-    raise data_errors.DataError(f'{path} has no weights named {name}.')
+    raise data_files.DataError(f'{path} has no weights named {name}.')
   if arrays[name].shape != tuple(shape):
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'{path}: {name} must have the shape {tuple(shape)}, got '
       f'{arrays[name].shape}.'
     )

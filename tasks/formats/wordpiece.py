@@ -15,7 +15,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tasks.formats import data_errors
 from tasks.formats import data_files
 
 PADDING, UNKNOWN, BEGIN, END = '[PAD]', '[UNK]', '[CLS]', '[SEP]'
@@ -51,13 +50,13 @@ def read_vocabulary(path: pathlib.Path) -> list[str]:
     # Not `splitlines`, which also splits at characters that are tokens.
     tokens = path.read_text(encoding='utf-8').rstrip('\n').split('\n')
   except FileNotFoundError as e:
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'There is no file {path}: a list of tokens, one a line, was expected.'
     ) from e
   except (OSError, UnicodeDecodeError) as e:
-    raise data_errors.DataError(f'{path} is not a valid list of tokens.') from e
+    raise data_files.DataError(f'{path} is not a valid list of tokens.') from e
   if tokens[:1] != [PADDING] or not set(_SPECIAL) <= set(tokens):
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'{path} must list one token a line, {PADDING} first, with '
       f'{", ".join(_SPECIAL[1:])} among them; it begins with {tokens[:2]}.'
     )

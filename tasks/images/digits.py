@@ -137,3 +137,44 @@ def _build_model() -> tf.keras.Model:
       layers.Dense(10),
     ]
   )
+
+
+_WIDTHS = (64, 32, 8, 32, 64, 64)
+
+
+@catalogue.task(
+  'digits_autoencoder',
+  summary='Compress handwritten digits to 8 numbers and back.',
+  model='6 dense layers, 13,064 weights',
+  clients='20 (--digits_autoencoder_num_clients), Dirichlet label skew',
+)
+class DigitsAutoencoder(Digits):
+  """Images [batch, 64] in [0, 1], which are their own targets."""
+
+  def create(self) -> tff.simulation.baselines.BaselineTask:
+    train, test, split = divided(self)
+    return assembly.partitioned_task(
+      train=train,
+      test=test,
+      split=split,
+      options=self.values,
+      batch_size=10,
+      eval_batch_size=128,
+      to_model=_flat,
+      build_model=_build_autoencoder,
+      loss=tf.keras.losses.MeanSquaredError,
+      metrics=[tf.keras.metrics.MeanSquaredError],
+    )
+
+
+def _flat(batch: Any) -> Any:
+  pixels = tf.reshape(batch['pixels'], [-1, 64])
+  return pixels, pixels
+
+
+def _build_autoencoder() -> tf.keras.Model:
+  model = tf.keras.Sequential([tf.keras.layers.InputLayer((64,))])
+  for width in _WIDTHS:
+    activation = 'linear' if width == min(_WIDTHS) else 'sigmoid'
+    model.add(tf.keras.layers.Dense(width, activation=activation))
+  return model

@@ -17,12 +17,10 @@ from tasks import catalogue
 from tasks import partition
 from tasks import shared
 from tasks import synthetic
-from tasks.formats import data_errors
 from tasks.formats import data_files
 from tasks.lazy import assembly
 from tasks.lazy import client_data
 from tasks.lazy import fine_tuning
-from tasks.lazy import jpeg
 from tasks.lazy import preprocessing
 from tasks.lazy import sqlite_files
 from tasks.lazy import vit
@@ -173,11 +171,11 @@ def _load(folder: pathlib.Path, stored_size: int, keep_shape: bool) -> Any:
   )
   train, test = place / 'train', place / 'test.tfRecord'
   if not train.is_dir() or not any(train.iterdir()):
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'There is no folder {train} with a file for each client. {get}'
     )
   if not test.is_file():
-    raise data_errors.DataError(f'There is no file {test}. {get}')
+    raise data_files.DataError(f'There is no file {test}. {get}')
   files = sorted(train.iterdir())
   for path in [*files, test]:
     check_records(path, get)
@@ -213,17 +211,19 @@ def check_records(path: pathlib.Path, get: str) -> None:
     records = tf.data.TFRecordDataset(str(path)).take(1)
     for record in records.as_numpy_iterator():
       feature = tf.train.Example.FromString(record).features.feature
-      jpeg.decode(feature['image/encoded_jpeg'].bytes_list.value[0])
+      preprocessing.decode_jpeg(
+        feature['image/encoded_jpeg'].bytes_list.value[0]
+      )
       label = feature['class'].int64_list.value[0]
       if not 0 <= label < NUM_CLASSES:
         raise ValueError(f'class {label}')
       return
     raise ValueError('no record')
-  except data_errors.DataError:
+  except data_files.DataError:
     raise
   # The exception's class depends on the installed protobuf.
   except Exception as e:  # pylint: disable=broad-exception-caught
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'{path} must hold records with the features image/encoded_jpeg and '
       f'class, below {NUM_CLASSES}; the first one: {errors.reason(e)}. {get}'
     ) from e
@@ -237,7 +237,7 @@ def _parse(record: Any, stored_size: int, keep_shape: bool) -> Any:
       'class': tf.io.FixedLenFeature([], tf.int64),
     },
   )
-  image = jpeg.decode(example['image/encoded_jpeg'])
+  image = preprocessing.decode_jpeg(example['image/encoded_jpeg'])
   shape = tf.fill([2], stored_size)
   if keep_shape:
     sides = tf.cast(tf.shape(image)[:2], tf.float32)

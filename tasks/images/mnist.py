@@ -1,4 +1,10 @@
-"""Shared parts of the MNIST and Fashion-MNIST tasks.
+"""Tasks on MNIST and Fashion-MNIST.
+
+mnist_character   by label skew as in Kim et al., arXiv 2306.11201 (100 clients
+                  of 500 examples), or one client for each of the 539 writers
+fmnist            clothes, by label skew, with the same shallow network
+mnist_lenet       two labels a client: Mukherjee et al., arXiv 2307.06306
+mnist_logistic    a convex problem, of the same paper
 
 Model inputs are float32 [batch, 28, 28, 1] in [0, 1], with bright ink (or
 cloth) on a dark background.
@@ -10,18 +16,22 @@ import pathlib
 from collections.abc import Callable
 from collections.abc import Mapping
 from typing import Any
+from typing import ClassVar
+from typing import Literal
+from typing import Optional
 
 import numpy as np
 
+from tasks import catalogue
 from tasks import partition
+from tasks import shared
 from tasks import synthetic
 from tasks.divisions import splits
-from tasks.divisions import targets
-from tasks.formats import data_errors
 from tasks.formats import data_files
 from tasks.formats import idx
 from tasks.lazy import assembly
 from tasks.lazy import sqlite_files
+from tff_adaptive import parameters
 from tff_adaptive.lazy import pandas
 from tff_adaptive.lazy import tf
 from tff_adaptive.lazy import tff
@@ -69,7 +79,7 @@ def create(
     )
     read_groups = lambda: read_writers(place / 'train-writers.csv', len(labels))
   if options['partition'] == 'writers':
-    split = targets.grouped(
+    split = partition.grouped(
       partition.by_group(read_groups(), prefix='writer_'),
       options.get('group_size', 1),
     )
@@ -108,12 +118,12 @@ def read_writers(path: pathlib.Path, num_images: int) -> np.ndarray:
     data_files.check(path, get)
     rows = pandas.read_csv(path, usecols=['index', 'writer_id'], dtype='int64')
   except FileNotFoundError as e:
-    raise data_errors.DataError(f'There is no file {path}. {get}') from e
+    raise data_files.DataError(f'There is no file {path}. {get}') from e
   # Errors of pandas and of Unicode are of this class.
   except ValueError as e:
-    raise data_errors.DataError(f'{path} is no such table: {e}. {get}') from e
+    raise data_files.DataError(f'{path} is no such table: {e}. {get}') from e
   if not np.array_equal(rows['index'], np.arange(num_images)):
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'{path} must list the images 0 to {num_images - 1} in order, got '
       f'{len(rows)} rows. {get}'
     )
@@ -193,3 +203,162 @@ def _to_model(scale: str) -> Callable[[Any], Any]:
     return tf.expand_dims(pixels, -1), batch['label']
 
   return to_model
+
+
+@catalogue.task(
+  'mnist_character',
+  summary='Recognise the digits of MNIST, by label skew or by writer.',
+  model='CNN with dropout, 21,840 weights',
+  clients='100 of 500 digits (--mnist_character_num_clients), or 539 writers',
+  files=catalogue.idx_files('mnist'),
+  published=catalogue.Published('Kim et al., arXiv 2306.11201', 500, 10, 64),
+)
+class MnistCharacter(shared.Divided):
+  """Images [batch, 28, 28, 1] in [0, 1], labels 0 to 9."""
+
+  later: ClassVar[frozenset[str]] = shared.Divided.later | {'group_size'}
+
+  partition: Literal[shared.Rule, 'writers'] = 'lda'  # type: ignore[assignment]
+  """'writers' for one client per writer, or a division of all digits: 'lda' for
+  Dirichlet label skew, 'iid', 'classes' for a fixed number of labels a client,
+  or another one (docs/tasks.md)."""
+
+  group_size: parameters.Count = 1
+  """Number of writers per client, with 'writers'."""
+
+  num_clients: parameters.Count = 100
+  """Number of clients, unless the partition is 'writers'."""
+
+  examples_per_client: Optional[parameters.Count] = 500
+  """Number of examples per client."""
+
+  pixels: Literal['unit', 'standardized'] = 'unit'
+  """'unit' for pixels from 0 to 1; 'standardized' for those less 0.1307,
+  divided by 0.3081 (mean and deviation of MNIST), as in the paper's code."""
+
+  cache_dir: Optional[str] = None
+  """Folder that contains the folder mnist with the four IDX files, and
+  train-writers.csv for 'writers'; by default ~/.tff.
+  """
+
+  batch_size: Optional[parameters.Count] = None
+  """Batch size; by default the paper's 64."""
+
+  def check(self) -> None:
+    super().check()
+    if self.group_size > 1 and self.partition != 'writers':
+      raise parameters.ParameterError(
+        'group_size',
+        '{}={given} would be ignored: it needs {partition}=writers.',
+        given=self.group_size,
+      )
+
+  def create(self) -> tff.simulation.baselines.BaselineTask:
+    return create('mnist', build_cnn, batch_size=64, options=self.values)
+
+
+@catalogue.task(
+  'mnist_lenet',
+  summary='LeNet on MNIST, two labels a client.',
+  model='LeNet-5, 61,706 weights',
+  clients='100 with two labels each (--mnist_lenet_num_clients)',
+  files=catalogue.idx_files('mnist'),
+  published=catalogue.Published(
+    'Mukherjee et al., arXiv 2307.06306', 500, 10, 20
+  ),
+)
+class MnistLenet(shared.Divided):
+  """Images [batch, 28, 28, 1] in [0, 1], labels 0 to 9."""
+
+  partition: shared.Rule = 'classes'
+
+  num_clients: parameters.Count = 100
+
+  units: Literal['tanh', 'relu'] = 'tanh'
+  """'tanh' for LeNet's original tanh units and average pooling; 'relu' for ReLU
+  and max pooling.
+  """
+
+  cache_dir: Optional[str] = None
+  """Folder that contains the folder mnist with the four IDX files; by default
+  ~/.tff.
+  """
+
+  batch_size: Optional[parameters.Count] = None
+  """Batch size; by default the paper's 20."""
+
+  def create(self) -> tff.simulation.baselines.BaselineTask:
+    options = self.values
+    return create(
+      'mnist',
+      lambda: build_lenet(self.units),
+      batch_size=20,
+      options=options,
+    )
+
+
+@catalogue.task(
+  'mnist_logistic',
+  summary='Logistic regression on MNIST, a convex problem.',
+  model='logistic regression, 7,850 weights',
+  clients='10 of 6,000 digits (--mnist_logistic_num_clients)',
+  files=catalogue.idx_files('mnist'),
+  published=catalogue.Published(
+    'Mukherjee et al., arXiv 2307.06306', 500, 10, 20
+  ),
+)
+class MnistLogistic(shared.Divided):
+  """Images [batch, 28, 28, 1] in [0, 1], labels 0 to 9."""
+
+  partition: shared.Rule = 'iid'
+
+  num_clients: parameters.Count = 10
+
+  pixels: Literal['unit', 'standardized'] = 'unit'
+  """'unit' for pixels from 0 to 1; 'standardized' for those less their mean,
+  divided by their deviation, as many PyTorch programs have them."""
+
+  cache_dir: Optional[str] = None
+  """Folder that contains the folder mnist with the four IDX files; by default
+  ~/.tff.
+  """
+
+  batch_size: Optional[parameters.Count] = None
+  """Batch size; by default the paper's 20."""
+
+  def create(self) -> tff.simulation.baselines.BaselineTask:
+    return create('mnist', build_logistic, batch_size=20, options=self.values)
+
+
+@catalogue.task(
+  'fmnist',
+  summary='Classify the clothes of Fashion-MNIST, split by label skew.',
+  model='CNN with dropout, 21,840 weights',
+  clients='100 of 500 images (--fmnist_num_clients)',
+  files=catalogue.idx_files('fashion_mnist'),
+  published=catalogue.Published('Kim et al., arXiv 2306.11201', 1000, 10, 64),
+)
+class FashionMnist(shared.Divided):
+  """Images [batch, 28, 28, 1] in [0, 1], labels 0 to 9."""
+
+  num_clients: parameters.Count = 100
+
+  examples_per_client: Optional[parameters.Count] = 500
+  """Number of examples per client."""
+
+  pixels: Literal['unit', 'standardized'] = 'unit'
+  """'unit' for pixels from 0 to 1; 'standardized' for those less 0.1307,
+  divided by 0.3081 (mean and deviation of MNIST), as in the paper's code."""
+
+  cache_dir: Optional[str] = None
+  """Folder that contains the folder fashion_mnist with the four IDX files; by
+  default ~/.tff.
+  """
+
+  batch_size: Optional[parameters.Count] = None
+  """Batch size; by default the paper's 64."""
+
+  def create(self) -> tff.simulation.baselines.BaselineTask:
+    return create(
+      'fashion_mnist', build_cnn, batch_size=64, options=self.values
+    )

@@ -21,14 +21,11 @@ from typing import Optional
 import numpy as np
 
 from tasks import catalogue
-from tasks import own_code
 from tasks import partition
 from tasks import shared
+from tasks import user_tasks
 from tasks.divisions import splits
-from tasks.divisions import targets
-from tasks.formats import data_errors
 from tasks.formats import data_files
-from tasks.formats import schemas
 from tasks.lazy import assembly
 from tasks.lazy import class_names
 from tasks.lazy import columns
@@ -249,7 +246,7 @@ class Table(shared.Divided):
       )
 
   def create(self) -> tff.simulation.baselines.BaselineTask:
-    options, schema = self.values, schemas.read(self.schema)
+    options, schema = self.values, columns.read_schema(self.schema)
     synthetic = self.data == 'synthetic'
     examples = _made_up(self.seed) if synthetic else self._read(schema)
     labels, classes, notes = _labels(examples, self, schema.get(self.label))
@@ -308,7 +305,7 @@ class Table(shared.Divided):
       ),
     )
 
-  def _read(self, schema: schemas.Schema) -> tables.Examples:
+  def _read(self, schema: columns.Schema) -> tables.Examples:
     """Reads the table."""
     features = _split_names(self.features)
     words = _split_names(self.words) or []
@@ -336,12 +333,12 @@ class Table(shared.Divided):
     )
 
   def _scaled(
-    self, labels: np.ndarray, train: np.ndarray, schema: schemas.Schema
+    self, labels: np.ndarray, train: np.ndarray, schema: columns.Schema
   ) -> tuple[np.ndarray, float, float]:
     """Scales numbers to predict; returns them, the offset and the divisor."""
     shift, scale = 0.0, 1.0
     if self.label in schema:
-      low, high = schemas.range_of(schema, self.label)
+      low, high = columns.range_of(schema, self.label)
       shift, scale = (low + high) / 2, (high - low) / 2
     elif self.standardize:
       shift = float(labels[train].mean())
@@ -349,7 +346,7 @@ class Table(shared.Divided):
     return ((labels - shift) / scale).astype(np.float32), shift, scale
 
   def _fitted(
-    self, encoding: encodings.Encoding, schema: schemas.Schema
+    self, encoding: encodings.Encoding, schema: columns.Schema
   ) -> list[str]:
     """Describes what was computed from examples without noise."""
     fitted = []
@@ -422,18 +419,18 @@ def _labels(
     else:
       classes.sort()
     if len(classes) < 2:
-      raise data_errors.DataError(
+      raise data_files.DataError(
         f'{where} has the label {classes[0]!s} only; at least two classes are '
         'needed.'
       )
     if len(classes) > 1000 and len(classes) * 2 > len(words):
-      raise data_errors.DataError(
+      raise data_files.DataError(
         f'{where} has {len(classes):,} different labels in {len(words):,} rows.'
       )
   else:
     classes = list(dict.fromkeys(map(str, given)))
     if unknown := sorted(set(words) - set(classes)):
-      raise data_errors.DataError(
+      raise data_files.DataError(
         f'{where} has the label {unknown[0][:40]!r}, which --table_schema does '
         f'not list; it lists {", ".join(classes)}.'
       )
@@ -457,7 +454,7 @@ def _check_classes(where: str, classes: Sequence[str], rows: int) -> list[str]:
   """Checks that numbers are classes rather than values to predict."""
   whole = all(float(word).is_integer() for word in classes)
   if len(classes) > 50 and (not whole or len(classes) * 2 > rows):
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'{where} has {len(classes):,} different labels in {rows:,} rows, all of '
       'them numbers; to predict numbers, give --table_target=number.'
     )
@@ -473,13 +470,13 @@ def _numbers(where: str, cells: pandas.Series, marks: Any) -> np.ndarray:
   else:
     words = columns.clean(cells)
     odd = [w for w in words if columns.read_numbers(_one(w), marks) is None]
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'{where} has labels that are not finite numbers, such as '
       f'{(odd or list(words))[0][:40]!r}; for classes, give '
       '--table_target=class.'
     )
   if not np.isfinite(values).all():
-    raise data_errors.DataError(f'{where} has labels that are not finite.')
+    raise data_files.DataError(f'{where} has labels that are not finite.')
   return values
 
 
@@ -504,7 +501,7 @@ def _clients(
           given=options[name],
         )
     words, notes = columns.names_of(examples.clients.iloc[rows], 'clients')
-    who = targets.grouped(
+    who = partition.grouped(
       partition.by_group(words.to_numpy().astype(str)), options['group_size']
     )
     return _of_rows(who, rows), notes
@@ -613,7 +610,7 @@ def _hold_out(
     train.append(np.sort(mixed[cut:]))
   held_out = rng.permutation(np.concatenate(test))
   if not len(held_out):
-    raise data_errors.PartitionError(
+    raise data_files.PartitionError(
       'No client has enough examples to hold one out for testing; '
       + (
         'merge clients by --table_group_size, such as 10.'
@@ -654,7 +651,7 @@ def _model_builder(
     begin = _image_layers()
   if place is None:
     return lambda: noted(_dense(input_shape, outputs, begin))
-  function = own_code.load(place)
+  function = user_tasks.load(place)
   known = dict(input_shape=input_shape, num_classes=outputs, **sizes)
   taken = inspect.signature(function).parameters
   given = {name: value for name, value in known.items() if name in taken}
@@ -663,11 +660,11 @@ def _model_builder(
     model = function(**given)
   except (Exception, SystemExit) as e:
     module = place.partition(':')[0]
-    raise own_code.OwnCodeError(
-      f'{place} fails: {own_code.failure(e, module)}.'
+    raise user_tasks.OwnCodeError(
+      f'{place} fails: {user_tasks.failure(e, module)}.'
     ) from e
   _check_model(model, place, outputs)
-  build = own_code.checked(lambda: function(**given), place, calls=1)
+  build = user_tasks.checked(lambda: function(**given), place, calls=1)
   return lambda: noted(build())
 
 
@@ -678,22 +675,22 @@ def _check_model(model: Any, place: str, outputs: int) -> None:
   try:
     kind = models.kind_of(model)
   except TypeError as e:
-    raise own_code.OwnCodeError(f'{place} fails: {errors.reason(e)}.') from e
+    raise user_tasks.OwnCodeError(f'{place} fails: {errors.reason(e)}.') from e
   if kind is None:
-    raise own_code.OwnCodeError(
+    raise user_tasks.OwnCodeError(
       f'{place} must return a Keras model (tf.keras.Model, or keras.Model of '
       f'Keras 3), got {type(model).__name__}.'
     )
   if not model.built or model.output_shape != (None, outputs):
     shape = model.output_shape if model.built else 'no shape yet'
-    raise own_code.OwnCodeError(
+    raise user_tasks.OwnCodeError(
       f'{place} must return a built model (its first layer states the input '
       f'shape) with the output shape {(None, outputs)}, got {shape}.'
     )
   activation = getattr(model.layers[-1], 'activation', None)
   name = getattr(activation, '__name__', '')
   if name in ('softmax', 'sigmoid'):
-    raise own_code.OwnCodeError(
+    raise user_tasks.OwnCodeError(
       f'{place} returns a model that ends in {name}; remove it, as the loss '
       'expects logits.'
     )
@@ -702,7 +699,7 @@ def _check_model(model: Any, place: str, outputs: int) -> None:
     for layer in model.layers
     for base in type(layer).__mro__
   ):
-    raise own_code.OwnCodeError(
+    raise user_tasks.OwnCodeError(
       f'{place} returns a model with batch normalisation, whose moving '
       'averages are not aggregated; use GroupNormalization.'
     )

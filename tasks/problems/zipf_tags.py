@@ -18,7 +18,7 @@ from tasks import catalogue
 from tasks import partition
 from tasks import shared
 from tasks.lazy import assembly
-from tasks.lazy import multi_label
+from tasks.lazy import tagging
 from tff_adaptive import parameters
 from tff_adaptive.lazy import tf
 from tff_adaptive.lazy import tff
@@ -87,9 +87,9 @@ class ZipfTags(shared.Options):
       loss=lambda: tf.keras.losses.BinaryCrossentropy(from_logits=True),
       metrics=[
         functools.partial(
-          multi_label.Recall, top_k=min(5, self.tags), name='recall_at_5'
+          tagging.Recall, top_k=min(5, self.tags), name='recall_at_5'
         ),
-        functools.partial(multi_label.Precision, name='precision'),
+        functools.partial(tagging.Precision, name='precision'),
       ],
     )
 

@@ -1,27 +1,43 @@
-"""Shared parts of the Stack Overflow tasks: users and vocabularies.
+"""Tasks on Stack Overflow: Reddi et al., arXiv 2003.00295, Section C.4.
+
+stackoverflow_word  prediction of the next word by an LSTM. A sentence is cut or
+                    padded to 20 words. Tokens: 0 padding, 1 to V the
+                    vocabulary, V + 1 any other word, V + 2 begin, V + 3 end of
+                    the sentence (if shorter than 20 words).
+stackoverflow_tag   one-vs-rest logistic regression from the words of a sentence
+                    and of its post's title to the post's tags. Lee et al.
+                    (FedAda2, arXiv 2410.18117) predict a single tag by softmax.
 
 A client is a user, an example a sentence of one of the user's posts.
 """
 
 from __future__ import annotations
 
+import functools
 import pathlib
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
 from typing import Any
+from typing import Literal
 from typing import Optional
 
 import numpy as np
 
+from tasks import catalogue
 from tasks import partition
+from tasks import shared
 from tasks import synthetic
-from tasks.formats import data_errors
+from tasks.formats import data_files
 from tasks.lazy import assembly
 from tasks.lazy import client_data
+from tasks.lazy import lstm
+from tasks.lazy import next_token
 from tasks.lazy import preprocessing
 from tasks.lazy import sqlite_files
+from tasks.lazy import tagging
 from tasks.lazy import vocabulary
+from tff_adaptive import parameters
 from tff_adaptive.lazy import tf
 from tff_adaptive.lazy import tff
 
@@ -71,7 +87,7 @@ def load(
   ids = train.client_ids
   if num_users is not None:
     if num_users > len(ids):
-      raise data_errors.PartitionError(
+      raise data_files.PartitionError(
         f'`num_users` must be at most {len(ids)}, the training users of '
         f'{path}, got {num_users}.'
       )
@@ -239,3 +255,342 @@ def _reader(feature: str, separator: str) -> Callable[[bytes], Iterable[str]]:
     return filter(None, text.split(separator))
 
   return words_of
+
+
+@catalogue.task(
+  'stackoverflow_word',
+  summary='Predict the next word of a sentence on Stack Overflow.',
+  model='LSTM, 4,050,748 weights',
+  clients='342,477 users, 135,818,730 sentences',
+  files=('stackoverflow.sqlite', 'stackoverflow.word_count'),
+  published=catalogue.Published('Reddi et al., arXiv 2003.00295', 1500, 50, 16),
+  small_options=dict(vocab_size=60, sequence_length=6),
+)
+class StackoverflowWord(shared.Options):
+  """Tokens int64 [batch, 20], targets likewise."""
+
+  vocab_size: parameters.Count = 10_000
+  """Vocabulary size, in most frequent words."""
+
+  sequence_length: parameters.Count = 20
+  """Number of words used of each sentence."""
+
+  count_file: Optional[str] = None
+  """File of lines with a word and its count; by default
+  word_count in `cache_dir` or its folder datasets. If it does not
+  exist, words are counted in the training data and the counts saved.
+  """
+
+  subset: Literal['first', 'shuffled'] = 'first'
+  """Which sentences of a user with too many: the 'first', always the same (the
+  paper), or 'shuffled', others in every round (TFF's baseline)."""
+
+  padding: Literal['ignored', 'counted'] = 'ignored'
+  """Whether the loss has padding 'ignored', or 'counted' as a token like
+  others, as the released code of FedOpt does on clients. Metrics ignore it
+  either way."""
+
+  cache_dir: Optional[str] = None
+  """Folder with sqlite; by default ~/.tff."""
+
+  batch_size: Optional[parameters.Count] = None
+  """Batch size; by default the paper's 16."""
+
+  seed: parameters.NonNegativeInt = 0
+  """Seed for the order of test users and for synthetic data."""
+
+  def create(self) -> tff.simulation.baselines.BaselineTask:
+    if self.data == 'synthetic':
+      words = synthetic_names('word', self.vocab_size)
+      train, test = load_synthetic(self.vocab_size, 8, self.seed)
+    else:
+      path = find(self.cache_dir)
+      words = most_frequent(
+        'word',
+        self.vocab_size,
+        file=self.count_file,
+        option='vocab_size',
+        path=path,
+        cache_dir=self.cache_dir,
+      )
+      train, test = load(path, self.seed)
+    to_model = _build_to_tokens(words, self.sequence_length)
+    unknown, end = self.vocab_size + 1, self.vocab_size + 3
+    return assembly.task(
+      train_data=train,
+      test_data=test,
+      validation_data=test.take(VALIDATION_SENTENCES),
+      train_preprocess_fn=build_train(
+        subset=self.subset,
+        batch_size=self.batch_size or 16,
+        epochs=self.epochs,
+        max_elements=self.max_elements or MOST_SENTENCES,
+        to_model=to_model,
+        features=['tokens'],
+        prepare_fn=to_model,
+      ),
+      eval_preprocess_fn=preprocessing.build_eval(
+        batch_size=64, map_fn=to_model
+      ),
+      build_model=lambda: _build_model(
+        self.vocab_size + 4, self.sequence_length
+      ),
+      loss=next_token.loss(self.padding),
+      metrics=[
+        # The paper's metric first: words of the vocabulary only.
+        functools.partial(
+          next_token.TokenAccuracy,
+          left_out=[unknown, end],
+          name='accuracy_without_special_tokens',
+        ),
+        functools.partial(
+          next_token.TokenAccuracy,
+          left_out=[unknown],
+          name='accuracy_without_unknown_words',
+        ),
+        next_token.TokenAccuracy,
+        next_token.NumTokens,
+      ],
+    )
+
+
+def _build_to_tokens(words: list[str], length: int) -> Any:
+  word_ids = vocabulary.WordIds(words)
+  begin, end = len(words) + 2, len(words) + 3
+
+  def to_model(batch: Any) -> Any:
+    split = tf.strings.split(batch['tokens'], ' ')[:, :length]
+    ids = split.with_flat_values(word_ids(split.flat_values) + 1)
+    count = ids.row_lengths()
+    tokens = ids.to_tensor(next_token.PADDING, shape=[None, length])
+    # Out of range, so that truncated sentences get no end token.
+    targets = tokens + end * tf.one_hot(count, length, dtype=tf.int64)
+    first = tf.fill([tf.shape(tokens)[0], 1], tf.constant(begin, tf.int64))
+    return tf.concat([first, targets[:, :-1]], axis=1), targets
+
+  return to_model
+
+
+def _build_model(num_tokens: int, sequence_length: int) -> tf.keras.Model:
+  layers = tf.keras.layers
+  return tf.keras.Sequential(
+    [
+      layers.InputLayer((sequence_length,), dtype=tf.int64),
+      layers.Embedding(num_tokens, 96),
+      lstm.build(670),
+      layers.Dense(96),
+      layers.Dense(num_tokens),
+    ]
+  )
+
+
+@catalogue.task(
+  'stackoverflow_tag',
+  summary='Predict the tags of a post on Stack Overflow.',
+  model='logistic regression, 5,000,500 weights',
+  clients='342,477 users, 135,818,730 sentences',
+  files=(
+    'stackoverflow.sqlite',
+    'stackoverflow.word_count',
+    'stackoverflow.tag_count',
+  ),
+  published=catalogue.Published(
+    'Reddi et al., arXiv 2003.00295', 1500, 10, 100
+  ),
+  small_options=dict(vocab_size=60, num_tags=8),
+)
+class StackoverflowTag(shared.Options):
+  """Word frequencies [batch, 10000], tags 0 or 1 [batch, 500].
+
+  The loss is the mean over tags and the *sum* over the batch, as in the paper's
+  code, which is why its best client learning rate is 100. With
+  `labels='single'` tags are int64 [batch], and the loss is a mean.
+  """
+
+  vocab_size: parameters.Count = 10_000
+  """Vocabulary size, in most frequent words."""
+
+  num_tags: parameters.Count = 500
+  """Number of tags to predict, the most frequent ones."""
+
+  count_file: Optional[str] = None
+  """JSON file with the count of every tag; by default tag_count
+  in `cache_dir` or its folder datasets. If it does not exist, tags are counted
+  in the training data and the counts saved.
+  """
+
+  word_count_file: Optional[str] = None
+  """The same for words, word_count, with lines of a word and its
+  count."""
+
+  labels: Literal['multiple', 'single'] = 'multiple'
+  """'multiple' for every tag of a post, each a sigmoid of its own, and recall
+  at 5; 'single' for the first of its tags that is among `num_tags`, under a
+  softmax, and accuracy. A sentence with none of them then counts in neither
+  loss nor accuracy. The code of Lee et al. has a single tag in prepared files
+  and does not say which."""
+
+  num_users: Optional[parameters.Count] = None
+  """Number of training users to sample by `seed`; by default all. Lee et al.
+  (FedAda2, arXiv 2410.18117) have 400.
+  """
+
+  subset: Literal['first', 'shuffled'] = 'first'
+  """Which sentences of a user with more than `max_elements`: the 'first',
+  always the same, or 'shuffled', others in every round (TFF's baseline)."""
+
+  cache_dir: Optional[str] = None
+  """Folder with sqlite; by default ~/.tff."""
+
+  batch_size: Optional[parameters.Count] = None
+  """Batch size; by default the paper's 100."""
+
+  seed: parameters.NonNegativeInt = 0
+  """Seed for the order of test users, the sample of users and synthetic
+  data.
+  """
+
+  def create(self) -> tff.simulation.baselines.BaselineTask:
+    if self.data == 'synthetic':
+      words = synthetic_names('word', self.vocab_size)
+      tags = synthetic_names('tag', self.num_tags)
+      train, test = load_synthetic(self.vocab_size, self.num_tags, self.seed)
+    else:
+      path = find(self.cache_dir)
+      place: dict[str, Any] = dict(path=path, cache_dir=self.cache_dir)
+      words = most_frequent(
+        'word',
+        self.vocab_size,
+        file=self.word_count_file,
+        option='vocab_size',
+        **place,
+      )
+      tags = most_frequent(
+        'tag', self.num_tags, file=self.count_file, option='num_tags', **place
+      )
+      train, test = load(path, self.seed, self.num_users)
+    to_model = _build_to_labels(words, tags, self.labels)
+    return assembly.task(
+      train_data=train,
+      test_data=test,
+      validation_data=test.take(VALIDATION_SENTENCES),
+      train_preprocess_fn=build_train(
+        subset=self.subset,
+        batch_size=self.batch_size or 100,
+        epochs=self.epochs,
+        max_elements=self.max_elements,
+        to_model=to_model,
+        features=['tokens', 'title', 'tags'],
+        prepare_fn=_build_to_ids(words, tags),
+        map_fn=_build_to_shares(words, tags, self.labels),
+        ragged=True,
+      ),
+      eval_preprocess_fn=preprocessing.build_eval(
+        batch_size=100, map_fn=to_model
+      ),
+      build_model=lambda: build_model(self.vocab_size, self.num_tags),
+      loss=_multiple_loss
+      if self.labels == 'multiple'
+      else tagging.SingleTagLoss,
+      metrics=[
+        functools.partial(tagging.Recall, top_k=5, name='recall_at_5'),
+        functools.partial(tagging.Precision, name='precision'),
+      ]
+      if self.labels == 'multiple'
+      else [tagging.SingleTagAccuracy],
+    )
+
+
+def build_model(num_words: int, num_tags: int) -> tf.keras.Model:
+  """Builds a dense layer to logits; 5,000,500 weights at the defaults.
+
+  Loss and metrics apply the sigmoids or the softmax. At the paper's rates
+  logits reach -100 in a step, where a sigmoid in the model, which TFF calls
+  separately from the loss, would have a zero gradient.
+  """
+  return tf.keras.Sequential(
+    [
+      tf.keras.layers.InputLayer((num_words,)),
+      tagging.BagOfWordsDense(num_tags, name='dense'),
+    ]
+  )
+
+
+def _multiple_loss() -> tf.keras.losses.Loss:
+  return tf.keras.losses.BinaryCrossentropy(
+    from_logits=True, reduction=tf.keras.losses.Reduction.SUM
+  )
+
+
+def _build_to_labels(
+  words: list[str], tags: list[str], labels: str = 'multiple'
+) -> Any:
+  """Builds the map from sentences to word frequencies and tags, in one step."""
+  to_ids = _build_to_ids(words, tags)
+  to_shares = _build_to_shares(words, tags, labels)
+  return lambda batch: to_shares(to_ids(batch))
+
+
+def _build_to_ids(words: list[str], tags: list[str]) -> Any:
+  """Builds the map from sentences to ids of their words and tags.
+
+  Rows are int32 [batch, max words] and [batch, max tags] without unknown ones,
+  padded with the size of the vocabulary.
+  """
+  word_ids, tag_ids = vocabulary.WordIds(words), vocabulary.WordIds(tags)
+
+  def to_ids(batch: Any) -> Any:
+    text = tf.strings.join([batch['tokens'], batch['title']], separator=' ')
+    return dict(
+      words=_known_ids(text, '', word_ids, len(words)),
+      tags=_known_ids(batch['tags'], '|', tag_ids, len(tags)),
+    )
+
+  return to_ids
+
+
+def _known_ids(
+  texts: tf.Tensor, separator: str, ids: Any, size: int
+) -> tf.Tensor:
+  """Returns ids of the known words of each text, padded with `size`."""
+  split = tf.raw_ops.StringSplitV2(input=texts, sep=separator)
+  found = tf.cast(ids(split.values), tf.int32)
+  known = found < size
+  lengths = tf.math.unsorted_segment_sum(
+    tf.cast(known, tf.int64), split.indices[:, 0], split.shape[0]
+  )
+  ragged = tf.RaggedTensor.from_row_lengths(
+    tf.boolean_mask(found, known), lengths, validate=False
+  )
+  return ragged.to_tensor(size)
+
+
+def _build_to_shares(words: list[str], tags: list[str], labels: str) -> Any:
+  """Builds the map from ids to word frequencies, and to labels.
+
+  Labels are 0 or 1 for every tag, float32; or the id of the first known tag,
+  int64, `num_tags` for a post without one.
+  """
+
+  def to_shares(rows: Any) -> Any:
+    counts = _count(rows['words'], len(words))
+    total = tf.reduce_sum(counts, axis=1, keepdims=True)
+    shares = tf.math.divide_no_nan(counts, total)
+    if labels == 'single':
+      # A batch without known tags has no column.
+      padded = tf.pad(rows['tags'], [[0, 0], [0, 1]], constant_values=len(tags))
+      return shares, tf.cast(padded[:, 0], tf.int64)
+    return shares, tf.minimum(_count(rows['tags'], len(tags)), 1.0)
+
+  return to_shares
+
+
+def _count(ids: tf.Tensor, size: int) -> tf.Tensor:
+  """Counts occurrences of `size` words in each row, float32 [batch, size]."""
+  rows = tf.shape(ids)[0]
+  # Padding is counted in an extra column, which is removed.
+  places = tf.range(rows)[:, tf.newaxis] * (size + 1) + ids
+  counts = tf.math.unsorted_segment_sum(
+    tf.ones_like(places, tf.float32), places, rows * (size + 1)
+  )
+  return tf.reshape(counts, [-1, size + 1])[:, :size]

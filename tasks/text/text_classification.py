@@ -1,4 +1,4 @@
-"""Shared parts of the text classification tasks: files, tokens, clients.
+"""Classification of texts: ag_news and dbpedia.
 
 Kim et al., arXiv 2306.11201, Section 4: 60 clients of 500 texts by Dirichlet
 label skew, batches of 16, DistilBERT.
@@ -15,10 +15,10 @@ from typing import Optional
 import numpy as np
 from absl import logging
 
+from tasks import catalogue
 from tasks import shared
 from tasks import synthetic
 from tasks.divisions import splits
-from tasks.formats import data_errors
 from tasks.formats import data_files
 from tasks.formats import wordpiece
 from tasks.lazy import assembly
@@ -180,10 +180,10 @@ def read_csv(
     data_files.check(path, get)
     rows = pandas.read_csv(path, header=None, dtype=str, na_filter=False)
   except FileNotFoundError as e:
-    raise data_errors.DataError(f'There is no file {path}. {get}') from e
+    raise data_files.DataError(f'There is no file {path}. {get}') from e
   # Errors of pandas and of Unicode are of the latter.
   except (OSError, ValueError) as e:
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'{path} is no whole CSV file of labels and texts: {e}. {get}'
     ) from e
   labels = pandas.to_numeric(rows[0], errors='coerce')
@@ -193,7 +193,7 @@ def read_csv(
   wrong = ~labels.isin(range(1, num_classes + 1)) | (parts == '').all(axis=1)
   if wrong.any() or rows.shape[1] < 2:
     row = int(np.argmax(wrong))
-    raise data_errors.DataError(
+    raise data_files.DataError(
       f'{path}, row {rows.index[row] + 1}: a label from 1 to {num_classes} and '
       f'a text were expected, got {",".join(rows.iloc[row].map(str))[:60]!r}. '
       f'{get}'
@@ -222,3 +222,45 @@ def _synthetic(num_classes: int, seed: int) -> Any:
 
 def _to_model(batch: Any) -> Any:
   return batch['tokens'], batch['label']
+
+
+_AG_NEWS_CLASSES = 4
+
+
+@catalogue.task(
+  'ag_news',
+  summary='Tell the topic of news in AG News, split by label skew.',
+  model='DistilBERT-shaped encoder, 66,661,636 weights',
+  clients='60 of 500 texts (--ag_news_num_clients)',
+  files=('ag_news/train.csv', 'ag_news/test.csv'),
+  published=catalogue.Published('Kim et al., arXiv 2306.11201', 100, 6, 16),
+  small_options=dict(blocks=1, width=64, vocab_size=500, max_length=16),
+)
+class AgNews(Options):
+  """Tokens int32 [batch, 128], labels 0 to 3."""
+
+  def create(self) -> tff.simulation.baselines.BaselineTask:
+    return create('ag_news', _AG_NEWS_CLASSES, options=self.values)
+
+
+_DBPEDIA_CLASSES = 14
+
+
+@catalogue.task(
+  'dbpedia',
+  summary='Tell what kind of thing a text of DBpedia is about.',
+  model='DistilBERT-shaped encoder, 66,669,326 weights',
+  clients='60 of 500 texts (--dbpedia_num_clients)',
+  files=('dbpedia/train.csv', 'dbpedia/test.csv'),
+  published=catalogue.Published('Kim et al., arXiv 2306.11201', 100, 6, 16),
+  small_options=dict(blocks=1, width=64, vocab_size=500, max_length=16),
+)
+class Dbpedia(Options):
+  """Tokens int32 [batch, 128], labels 0 to 13."""
+
+  titles: bool = True
+  """Whether an article's title is read with its text; the code of Kim et al.
+  reads the text alone."""
+
+  def create(self) -> tff.simulation.baselines.BaselineTask:
+    return create('dbpedia', _DBPEDIA_CLASSES, options=self.values)

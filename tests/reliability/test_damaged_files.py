@@ -15,9 +15,8 @@ import pytest
 from hypothesis import strategies
 
 from tasks import partition
-from tasks.formats import data_errors
+from tasks.formats import data_files
 from tasks.formats import idx
-from tasks.formats import libsvm
 from tasks.formats import sqlite_files
 from tasks.formats import vocabulary
 from tasks.formats import weight_files as weights
@@ -25,6 +24,7 @@ from tasks.formats import wordpiece
 from tasks.images import cifar
 from tasks.images import gld23k
 from tasks.images import mnist
+from tasks.problems import libsvm_logistic
 from tasks.text import text_classification
 from tests import made_up
 from tests.reliability import mutations
@@ -65,7 +65,7 @@ class Reader:
   write: Callable[[pathlib.Path], None]
   read: Callable[[pathlib.Path], Any]
   check: Callable[[Any, Any], None]
-  refuses: type[Exception] = data_errors.DataError
+  refuses: type[Exception] = data_files.DataError
 
 
 def _equal(found, whole) -> None:
@@ -299,7 +299,7 @@ READERS = {
   'idx_gzip': Reader(_write_gzipped, _read_idx, _check_gzipped),
   'libsvm': Reader(
     _text('a', '+1 1:0.5 3:2\n-1 2:1 3:1e-3\n+1 1:1\n'),
-    lambda folder: libsvm.read(folder / 'a', num_features=3, get=_GET),
+    lambda folder: libsvm_logistic.read(folder / 'a', num_features=3, get=_GET),
     _labelled(2),
   ),
   'csv': Reader(

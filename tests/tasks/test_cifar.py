@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tasks.formats import data_errors
+from tasks.formats import data_files
 from tasks.images import cifar
 
 _IMAGES = np.random.default_rng(0).integers(0, 256, [6, 32, 32, 3], np.uint8)
@@ -57,27 +57,27 @@ def test_binary_records_are_read(tmp_path):
 
 def test_damaged_binary_files_are_named(tmp_path):
   path = tmp_path / 'a.bin'
-  with pytest.raises(data_errors.DataError, match=r'no file.*a.bin. Get it.'):
+  with pytest.raises(data_files.DataError, match=r'no file.*a.bin. Get it.'):
     _read_binary(path)
   write_binary(path, _IMAGES, _LABELS)
   whole = path.read_bytes()
   for content in (whole[:-1], b'', b'hello'):
     path.write_bytes(content)
     with pytest.raises(
-      data_errors.DataError, match=f'3073 bytes, but has {len(content)}'
+      data_files.DataError, match=f'3073 bytes, but has {len(content)}'
     ):
       _read_binary(path)
   path.write_bytes(whole)
   with pytest.raises(
-    data_errors.DataError, match=r'record 1: a label below 9.*got 9'
+    data_files.DataError, match=r'record 1: a label below 9.*got 9'
   ):
     _read_binary(path, 9)
   write_binary(path, _IMAGES, _LABELS + 12, _LABELS)
   with pytest.raises(
-    data_errors.DataError, match=r'record 1: a label below 20.*got 21'
+    data_files.DataError, match=r'record 1: a label below 20.*got 21'
   ):
     _read_binary(path, 20, 100)
-  with pytest.raises(data_errors.DataError, match='cannot be read'):
+  with pytest.raises(data_files.DataError, match='cannot be read'):
     _read_binary(tmp_path)
 
 
@@ -93,7 +93,7 @@ def test_jpegs_are_read(tmp_path):
 
 def test_damaged_jpegs_are_named(tmp_path):
   path = tmp_path / 'a.jpegs'
-  with pytest.raises(data_errors.DataError, match='no file'):
+  with pytest.raises(data_files.DataError, match='no file'):
     _read_jpegs(path)
   write_jpegs(path, _IMAGES, _LABELS)
   whole = path.read_bytes()
@@ -107,11 +107,11 @@ def test_damaged_jpegs_are_named(tmp_path):
     (whole[:-900] + b'\xff' * 900, 'image [45] is damaged'),
   ):
     path.write_bytes(content)
-    with pytest.raises(data_errors.DataError, match=message):
+    with pytest.raises(data_files.DataError, match=message):
       _read_jpegs(path)
   write_jpegs(path, _IMAGES[:, :16], _LABELS)
   with pytest.raises(
-    data_errors.DataError, match=r'image 0: 32 x 32.*got 16 x 32'
+    data_files.DataError, match=r'image 0: 32 x 32.*got 16 x 32'
   ):
     _read_jpegs(path)
 

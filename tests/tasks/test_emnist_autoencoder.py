@@ -16,9 +16,9 @@ def test_the_model_is_the_papers():
 
 @pytest.mark.parametrize('bottleneck', ['sigmoid', 'linear'])
 def test_every_layer_is_a_sigmoid_but_perhaps_the_bottleneck(bottleneck):
-  from tasks.images import emnist_autoencoder
+  from tasks.images import emnist
 
-  model = emnist_autoencoder._build_model(bottleneck)
+  model = emnist._build_autoencoder(bottleneck)
   found = [layer.activation.__name__ for layer in model.layers]
   assert found == ['sigmoid'] * 3 + [bottleneck] + ['sigmoid'] * 4
   assert [layer.units for layer in model.layers] == [

@@ -6,7 +6,6 @@ import pytest
 from tasks import client_data
 from tasks import figures
 from tasks import partition
-from tasks.divisions import targets
 from tests.recording import specifications
 from tff_adaptive import drawing
 
@@ -119,7 +118,7 @@ def test_numbers_are_drawn_by_tenths(tmp_path, monkeypatch):
     ),
   )
   numbers = np.linspace(-5, 5, 100)
-  split = targets.continuous(numbers, strictness=1.0, sizes=[50, 50])
+  split = partition.continuous(numbers, strictness=1.0, sizes=[50, 50])
   data = client_data.ArrayClientData(dict(label=numbers), split)
   figures.draw_partition(data, tmp_path)
   assert drawn['counts'] == [[10] * 5 + [0] * 5, [0] * 5 + [10] * 5]

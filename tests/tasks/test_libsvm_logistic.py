@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 import tasks
-from tasks.formats import data_errors
-from tasks.formats import libsvm
+from tasks.formats import data_files
+from tasks.problems import libsvm_logistic
 from tests.tasks import helpers
 
 
 def _read(tmp_path, text, num_features=4):
   path = tmp_path / 'd'
   path.write_text(text)
-  return libsvm.read(path, num_features=num_features, get='Get it.')
+  return libsvm_logistic.read(path, num_features=num_features, get='Get it.')
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_the_larger_label_is_the_positive_one(tmp_path, low, high):
   ],
 )
 def test_damaged_files_are_named(tmp_path, text, message):
-  with pytest.raises(data_errors.DataError, match=message) as caught:
+  with pytest.raises(data_files.DataError, match=message) as caught:
     _read(tmp_path, text)
   told = str(caught.value)
   assert str(tmp_path / 'd') in told and told.endswith('. Get it.')
@@ -56,10 +56,10 @@ def test_damaged_files_are_named(tmp_path, text, message):
 
 def test_what_is_no_text_is_named(tmp_path):
   (tmp_path / 'd').write_bytes(b'\x1f\x8b\xff\x00')
-  with pytest.raises(data_errors.DataError, match='must have lines of'):
-    libsvm.read(tmp_path / 'd', num_features=4, get='')
-  with pytest.raises(data_errors.DataError, match='no file'):
-    libsvm.read(tmp_path / 'e', num_features=4, get='')
+  with pytest.raises(data_files.DataError, match='must have lines of'):
+    libsvm_logistic.read(tmp_path / 'd', num_features=4, get='')
+  with pytest.raises(data_files.DataError, match='no file'):
+    libsvm_logistic.read(tmp_path / 'e', num_features=4, get='')
 
 
 @pytest.mark.exhaustive

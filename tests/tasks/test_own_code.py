@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import tasks
-from tasks import own_arguments
+from tasks import user_tasks
 from tff_adaptive.lab.commands import command_line
 
 
@@ -28,7 +28,7 @@ def module_fixture(tmp_path, monkeypatch, request):
 
 def complaint(place):
   with pytest.raises(tasks.OwnCodeError) as error:
-    own_arguments.look_up(place)
+    user_tasks.look_up(place)
   assert str(error.value).endswith(('.', '.)')) and '\n' not in str(error.value)
   return str(error.value)
 
@@ -53,7 +53,7 @@ def test_arguments_are_read_off_the_signature(module):
       """
     '''
   )
-  found = own_arguments.look_up(f'{name}:make')
+  found = user_tasks.look_up(f'{name}:make')
   assert found.summary == 'Makes what is needed. And more'
   told = {
     p.name: (p.kind, p.default, p.optional) for p in found.parameters.values()
@@ -93,8 +93,8 @@ def test_functions_from_elsewhere_and_computed_defaults(module):
   )
   for function, size in (('borrowed', 3), ('computed', 7), ('fixed', 2)):
     place = f'{name}:{function}'
-    assert own_arguments.look_up(place).parameters['size'].default == size
-  share = own_arguments.look_up(f'{name}:computed').parameters['share']
+    assert user_tasks.look_up(place).parameters['size'].default == size
+  share = user_tasks.look_up(f'{name}:computed').parameters['share']
   assert (share.kind, share.default) == (float, 0.5)
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tasks import partition
-from tasks.divisions import class_shares
-from tasks.formats import data_errors
+from tasks.divisions import label_skew
+from tasks.formats import data_files
 
 _LABELS = np.repeat(np.arange(10), 200)
 _COARSE, _FINE = np.repeat(np.arange(20), 250), np.repeat(np.arange(100), 50)
@@ -21,7 +21,7 @@ _BUILDERS = {
   'pam': lambda sizes, seed: partition.pam(
     _COARSE[::2], _FINE[::2], sizes=sizes, seed=seed
   ),
-  'k_classes': lambda sizes, seed: class_shares.k_classes(
+  'k_classes': lambda sizes, seed: label_skew.k_classes(
     _LABELS, classes_per_client=2, sizes=sizes, seed=seed
   ),
 }
@@ -52,13 +52,13 @@ def test_the_seed_decides_everything(name):
 
 @pytest.mark.parametrize('name', _BUILDERS)
 def test_more_examples_than_there_are_is_an_error(name):
-  with pytest.raises(data_errors.PartitionError, match='need 10000 examples'):
+  with pytest.raises(data_files.PartitionError, match='need 10000 examples'):
     _BUILDERS[name]([1000] * 10, 0)
 
 
 @pytest.mark.parametrize('sizes', [[], [5, 0], [-1], [1.5, 2.0], [[1, 2]]])
 def test_sizes_must_be_counts(sizes):
-  with pytest.raises(data_errors.PartitionError, match='at least 1'):
+  with pytest.raises(data_files.PartitionError, match='at least 1'):
     partition.iid(10, sizes=sizes)
 
 
@@ -124,14 +124,14 @@ def test_pam_matches_the_papers_statistics():
 
 def test_pam_wants_one_coarse_label_for_a_fine_one():
   with pytest.raises(
-    data_errors.PartitionError, match='Fine label 1 must have one'
+    data_files.PartitionError, match='Fine label 1 must have one'
   ):
     partition.pam(np.array([0, 0, 1, 1]), np.array([0, 1, 1, 2]), sizes=[2])
 
 
 @pytest.mark.parametrize('k', [1, 2, 5, 10])
 def test_k_classes_gives_every_client_k_equal_shares(k):
-  split = class_shares.k_classes(
+  split = label_skew.k_classes(
     _LABELS, classes_per_client=k, sizes=[100] * 20, seed=5
   )
   counts = split.label_counts(_LABELS)
@@ -150,8 +150,8 @@ def test_k_classes_gives_every_client_k_equal_shares(k):
   ],
 )
 def test_k_classes_that_cannot_be_are_an_error(k, sizes, message):
-  with pytest.raises(data_errors.PartitionError, match=message):
-    class_shares.k_classes(_LABELS, classes_per_client=k, sizes=sizes)
+  with pytest.raises(data_files.PartitionError, match=message):
+    label_skew.k_classes(_LABELS, classes_per_client=k, sizes=sizes)
 
 
 def test_largest_equal_size_is_feasible_and_largest():
@@ -159,24 +159,24 @@ def test_largest_equal_size_is_feasible_and_largest():
   # As uneven as MNIST: with 600 examples each it could not be done.
   labels = np.repeat(np.arange(10), rng.integers(540, 680, 10))
   for k, clients in ((2, 100), (1, 10), (3, 40), (10, 7)):
-    size = class_shares.largest_equal_size(
+    size = label_skew.largest_equal_size(
       labels, classes_per_client=k, num_clients=clients
     )
-    split = class_shares.k_classes(
+    split = label_skew.k_classes(
       labels, classes_per_client=k, sizes=[size] * clients, seed=1
     )
     counts = split.label_counts(labels)
     assert ((counts == size // k) | (counts == 0)).all()
     if size + k <= len(labels) // clients:
-      with pytest.raises(data_errors.PartitionError):
-        class_shares.k_classes(
+      with pytest.raises(data_files.PartitionError):
+        label_skew.k_classes(
           labels, classes_per_client=k, sizes=[size + k] * clients
         )
 
 
 def test_largest_equal_size_that_cannot_be():
-  with pytest.raises(data_errors.PartitionError, match='at least 40 examples'):
-    class_shares.largest_equal_size(
+  with pytest.raises(data_files.PartitionError, match='at least 40 examples'):
+    label_skew.largest_equal_size(
       np.arange(10), classes_per_client=4, num_clients=10
     )
 
@@ -194,26 +194,26 @@ def test_sizes_in_a_range():
   np.testing.assert_array_equal(
     sizes, partition.sizes_in_range(2000, 100, 500, seed=1)
   )
-  with pytest.raises(data_errors.PartitionError, match='0 to 5'):
+  with pytest.raises(data_files.PartitionError, match='0 to 5'):
     partition.sizes_in_range(3, 0, 5)
 
 
 def test_equal_sizes():
   assert partition.equal_sizes(1438, 20).tolist() == [71] * 20
-  with pytest.raises(data_errors.PartitionError, match='got 30'):
+  with pytest.raises(data_files.PartitionError, match='got 30'):
     partition.equal_sizes(20, 30)
 
 
 @pytest.mark.parametrize('alpha', [0.0, -1.0, np.nan, np.inf])
 def test_alpha_must_be_positive(alpha):
   with pytest.raises(
-    data_errors.PartitionError, match='`alpha` must be positive'
+    data_files.PartitionError, match='`alpha` must be positive'
   ):
     partition.lda(_LABELS, alpha=alpha, sizes=[3])
 
 
 def test_labels_must_be_whole_numbers():
-  with pytest.raises(data_errors.PartitionError, match='float64'):
+  with pytest.raises(data_files.PartitionError, match='float64'):
     partition.lda(_LABELS * 1.0, alpha=1.0, sizes=[3])
 
 
@@ -230,13 +230,13 @@ def test_saved_partitions_come_back(tmp_path):
 
 def test_files_that_hold_no_partition_are_refused(tmp_path):
   path = tmp_path / 'partition.npz'
-  with pytest.raises(data_errors.DataError, match=r'partition\.npz'):
+  with pytest.raises(data_files.DataError, match=r'partition\.npz'):
     partition.Partition.load(path)
   partition.iid(50, sizes=[5, 5]).save(path)
   whole = path.read_bytes()
   for damaged in (b'', b'not a partition', whole[: len(whole) // 2]):
     path.write_bytes(damaged)
-    with pytest.raises(data_errors.DataError, match='is no partition saved by'):
+    with pytest.raises(data_files.DataError, match='is no partition saved by'):
       partition.Partition.load(path)
   for ids, sizes, indices, told in (
     (['a'], [3], [1, 2], 'sizes of 3 for 2 positions'),
@@ -247,7 +247,7 @@ def test_files_that_hold_no_partition_are_refused(tmp_path):
     (['a', 'b'], [1, 1], [1, 1], 'must not share examples'),
   ):
     np.savez(path, client_ids=ids, sizes=sizes, indices=indices)
-    with pytest.raises(data_errors.DataError, match=told):
+    with pytest.raises(data_files.DataError, match=told):
       partition.Partition.load(path)
 
 

@@ -6,8 +6,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tasks
-from tasks.models import single_label
-from tasks.text import stackoverflow_tag
+from tasks.models import tagging
+from tasks.text import stackoverflow
 from tests.tasks import helpers
 
 
@@ -17,7 +17,7 @@ def test_the_model_is_the_papers():
 
 
 def test_posts_become_shares_of_words_and_tags():
-  to_model = stackoverflow_tag._build_to_model(['a', 'b', 'c'], ['x', 'y'])
+  to_model = stackoverflow._build_to_labels(['a', 'b', 'c'], ['x', 'y'])
   words, tags = to_model(
     dict(
       tokens=tf.constant(['a b a zzz', 'zzz', '']),
@@ -32,7 +32,7 @@ def test_posts_become_shares_of_words_and_tags():
 
 
 def test_a_single_tag_is_the_first_known_one():
-  to_model = stackoverflow_tag._build_to_model(['a'], ['x', 'y'], 'single')
+  to_model = stackoverflow._build_to_labels(['a'], ['x', 'y'], 'single')
   posts = ['y|x', 'other|x|y', 'other', '']
   for some, expected in ((posts, [1, 0, 2, 2]), (posts[2:], [2, 2])):
     words, tags = to_model(
@@ -52,10 +52,10 @@ def test_loss_and_accuracy_of_a_single_tag():
   tags = np.array([0, 1, 3, 2])
   log_p = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
   expected = -np.mean([log_p[0, 0], log_p[1, 1], log_p[3, 2]])
-  loss = single_label.SingleTagLoss()
+  loss = tagging.SingleTagLoss()
   assert float(loss(tags, logits)) == pytest.approx(expected, rel=1e-6)
   assert float(loss(np.array([3, 3]), logits[:2])) == 0
-  accuracy = single_label.SingleTagAccuracy()
+  accuracy = tagging.SingleTagAccuracy()
   accuracy.update_state(tf.constant(tags), logits)
   assert float(accuracy.result()) == pytest.approx(1 / 3)
 
@@ -87,7 +87,7 @@ def test_input_is_that_of_tffs_baseline():
   theirs = tff.simulation.baselines.stackoverflow.create_tag_prediction_task(
     spec, use_synthetic_data=True
   )
-  to_model = stackoverflow_tag._build_to_model(
+  to_model = stackoverflow._build_to_labels(
     list(datasets.get_synthetic_word_counts()),
     list(datasets.get_synthetic_tag_counts()),
   )

@@ -6,7 +6,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tasks
-from tasks.text import stackoverflow_word
+from tasks.text import stackoverflow
 from tests.tasks import helpers
 
 
@@ -16,7 +16,7 @@ def test_the_model_is_the_papers():
 
 
 def _tokens(*texts, length=5):
-  to_model = stackoverflow_word._build_to_model(['a', 'b', 'c'], length)
+  to_model = stackoverflow._build_to_tokens(['a', 'b', 'c'], length)
   x, y = to_model(dict(tokens=tf.constant(list(texts))))
   return x.numpy().tolist(), y.numpy().tolist()
 
@@ -48,7 +48,7 @@ def test_tokens_are_those_of_tffs_baseline():
     spec, use_synthetic_data=True
   )
   words = list(datasets.get_synthetic_word_counts())
-  to_model = stackoverflow_word._build_to_model(words, 20)
+  to_model = stackoverflow._build_to_tokens(words, 20)
   data = theirs.datasets.train_data
   for client_id in data.client_ids:
     raw = data.create_tf_dataset_for_client(client_id)

@@ -5,7 +5,7 @@ import pytest
 
 from tasks import partition
 from tasks.divisions import feature_skew
-from tasks.formats import data_errors
+from tasks.formats import data_files
 
 _SPLIT = partition.by_group(np.arange(400) // 100)
 _RNG = np.random.default_rng(0)
@@ -98,10 +98,10 @@ def test_blur_smooths_pixels_and_not_colours():
 
 def test_what_has_no_such_features():
   labels = dict(label=np.zeros([400, 2]), tokens=np.zeros([400, 5], np.int32))
-  with pytest.raises(data_errors.PartitionError, match='label, tokens'):
+  with pytest.raises(data_files.PartitionError, match='label, tokens'):
     feature_skew.apply(labels, _SPLIT, 'noise')
   for kind in ('rotation', 'noisy_rotation', 'blur'):
-    with pytest.raises(data_errors.PartitionError, match='a vector of 6'):
+    with pytest.raises(data_files.PartitionError, match='a vector of 6'):
       _apply(_ROWS, kind)
   assert feature_skew.apply(labels, _SPLIT, None) == labels
 

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from tasks import partition
-from tasks.divisions import class_shares
 from tasks.divisions import distances
 from tasks.divisions import label_skew
-from tasks.formats import data_errors
+from tasks.formats import data_files
 
 _LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 120))
 _BUILDERS = {
@@ -85,7 +84,7 @@ def test_dirichlet_over_clients_is_not_dirichlet_over_labels():
     _LABELS, alpha=0.3, num_clients=12, balanced=False, seed=3
   )
   assert free.sizes.std() > split.sizes.std()
-  with pytest.raises(data_errors.PartitionError, match='fewer than 99'):
+  with pytest.raises(data_files.PartitionError, match='fewer than 99'):
     label_skew.dirichlet(_LABELS, alpha=0.01, num_clients=12, least=99)
 
 
@@ -149,14 +148,14 @@ def test_pathological_divides_each_label_among_its_clients():
     assert parts.sum() == 120 and np.ptp(parts) <= 1
   # Not exact sizes, as `classes` has them.
   assert np.ptp(split.sizes) > 0
-  equal = class_shares.k_classes(
+  equal = label_skew.k_classes(
     _LABELS, classes_per_client=3, sizes=[90] * 12, seed=0
   )
   assert np.ptp(equal.sizes) == 0
   for wrong in (0, 11):
-    with pytest.raises(data_errors.PartitionError, match='1 to 10'):
+    with pytest.raises(data_files.PartitionError, match='1 to 10'):
       label_skew.pathological(_LABELS, classes_per_client=wrong, num_clients=2)
-  with pytest.raises(data_errors.PartitionError, match='would share them'):
+  with pytest.raises(data_files.PartitionError, match='would share them'):
     label_skew.pathological(_LABELS[:40], classes_per_client=9, num_clients=40)
 
 
@@ -173,7 +172,7 @@ def test_shards_are_those_of_mcmahan():
     np.arange(103) % 7, shards_per_client=3, num_clients=5
   )
   assert uneven.sizes.sum() == 103 and np.ptp(uneven.sizes) <= 3
-  with pytest.raises(data_errors.PartitionError, match='need 120 examples'):
+  with pytest.raises(data_files.PartitionError, match='need 120 examples'):
     label_skew.shards(labels[:100], shards_per_client=2, num_clients=60)
 
 
@@ -195,7 +194,7 @@ def test_lognormal_is_that_of_flwr_datasets():
   cuts = (np.cumsum(weights / weights.sum()) * 100).astype(int)
   expected = 5 + np.diff([0, *cuts[:-1], 100])
   assert counts[[0, 9, 10, 19], 0].tolist() == expected.tolist()
-  with pytest.raises(data_errors.PartitionError, match='at least 50'):
+  with pytest.raises(data_files.PartitionError, match='at least 50'):
     label_skew.lognormal(
       _LABELS, classes_per_client=2, num_clients=20, least=50
     )

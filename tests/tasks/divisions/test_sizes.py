@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tasks.divisions import sizes
-from tasks.formats import data_errors
+from tasks.formats import data_files
 
 
 def _flwr(units, total):
@@ -34,7 +34,7 @@ def test_dirichlet_sizes_are_those_of_niid_bench():
   assert found[0].min() < 60 <= found[1].min()
   flat = sizes.draw('dirichlet', 5000, 10, skew=1000.0)
   assert np.ptp(flat) < 200 < np.ptp(found[0])
-  with pytest.raises(data_errors.PartitionError, match='1000 draws'):
+  with pytest.raises(data_files.PartitionError, match='1000 draws'):
     sizes.draw('dirichlet', 5000, 10, skew=0.01, least=400)
 
 
@@ -53,7 +53,7 @@ def test_the_largest_give_the_smallest_what_they_lack(rule):
   assert found.sum() == 2000 and found.min() == 7
   # e to the 1000 is infinite; nobody is left without an example.
   assert sizes.draw(rule, 2000, 1000).min() == 1
-  with pytest.raises(data_errors.PartitionError, match='need 2040'):
+  with pytest.raises(data_files.PartitionError, match='need 2040'):
     sizes.draw(rule, 2000, 40, least=51)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tasks.divisions import splits
-from tasks.formats import data_errors
+from tasks.formats import data_files
 
 _LABELS = np.repeat(np.arange(10), 100)
 
@@ -40,9 +40,9 @@ def test_sizes():
 
 
 def test_sizes_that_cannot_be():
-  with pytest.raises(data_errors.PartitionError, match=r'at most 30.*got 40'):
+  with pytest.raises(data_files.PartitionError, match=r'at most 30.*got 40'):
     _build('iid', examples_per_client=30, smallest_client=40)
-  with pytest.raises(data_errors.PartitionError, match='need 2000 examples'):
+  with pytest.raises(data_files.PartitionError, match='need 2000 examples'):
     _build('iid', examples_per_client=200)
 
 

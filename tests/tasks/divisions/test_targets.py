@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from tasks import partition
-from tasks.divisions import targets
-from tasks.formats import data_errors
+from tasks.formats import data_files
 
 _VALUES = np.random.default_rng(0).gamma(2.0, size=600)
 
@@ -18,7 +17,7 @@ def _flwr(values, strictness, noise):
 
 @pytest.mark.parametrize('strictness', [0.0, 0.6, 1.0])
 def test_values_are_sorted_and_blurred(strictness):
-  split = targets.continuous(
+  split = partition.continuous(
     _VALUES, strictness=strictness, sizes=[100] * 6, seed=4
   )
   rng = np.random.default_rng(4)
@@ -33,22 +32,22 @@ def test_values_are_sorted_and_blurred(strictness):
 
 
 def test_fewer_than_all_examples_are_drawn_from_all():
-  split = targets.continuous(_VALUES, strictness=1.0, sizes=[20, 40])
+  split = partition.continuous(_VALUES, strictness=1.0, sizes=[20, 40])
   first, last = (_VALUES[rows] for rows in split.indices)
   assert len(first) == 20 and len(last) == 40 and first.max() <= last.min()
   assert last.max() > np.quantile(_VALUES, 0.9)
   for values in (np.ones(5), np.array([1.0, np.nan])):
-    with pytest.raises(data_errors.PartitionError, match='finite numbers'):
-      targets.continuous(values, strictness=1.0, sizes=[1])
+    with pytest.raises(data_files.PartitionError, match='finite numbers'):
+      partition.continuous(values, strictness=1.0, sizes=[1])
 
 
 def test_natural_clients_are_grouped_in_order():
   natural = partition.by_group(list('cabbadec'))
-  split = targets.grouped(natural, 2)
+  split = partition.grouped(natural, 2)
   assert split.client_ids == ('client_0', 'client_1', 'client_2')
   assert [sorted(rows) for rows in split.indices] == [
     [1, 2, 3, 4],
     [0, 5, 7],
     [6],
   ]
-  assert targets.grouped(natural, 1) is natural
+  assert partition.grouped(natural, 1) is natural

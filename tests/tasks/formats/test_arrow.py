@@ -9,7 +9,6 @@ import pytest
 from PIL import Image
 
 import tasks
-from tasks.formats import data_errors
 from tasks.formats import data_files
 from tasks.formats import tables
 from tff_adaptive import parameters
@@ -107,7 +106,7 @@ def test_a_folder_of_files_is_a_folder_of_clients(tmp_path):
     table.rename_columns(['age', 'sort', 'label']), pieces / 'train-2.parquet'
   )
   with pytest.raises(
-    data_errors.DataError,
+    data_files.DataError,
     match=r"column 'kind', which train-2\.parquet has not",
   ):
     tables.read(pieces, _NAMES)
@@ -177,7 +176,7 @@ def test_no_file_elsewhere_is_opened(tmp_path):
   for name in (f'../{secret.name}', str(secret), 5):
     folder = tmp_path / 'outside'
     save_to_disk(folder, _pictures(), {}, _data_files=[{'filename': name}])
-    with pytest.raises(data_errors.DataError, match='beside it'):
+    with pytest.raises(data_files.DataError, match='beside it'):
       tables.read(folder, _NAMES)
     for path in folder.iterdir():
       path.unlink()
@@ -186,7 +185,7 @@ def test_no_file_elsewhere_is_opened(tmp_path):
   image = [{'bytes': None, 'path': str(tmp_path / 'x.png')}] * 4
   named = save_to_disk(tmp_path / 'named', _pictures(image=image), _FEATURES)
   with pytest.raises(
-    data_errors.DataError, match=r"row 1, .*x\.png, column 'image': the b"
+    data_files.DataError, match=r"row 1, .*x\.png, column 'image': the b"
   ):
     tables.read(named, _NAMES)
 
@@ -240,7 +239,7 @@ def test_what_cannot_be_learnt_from(tmp_path, changed, options, told):
     table = table.set_column(1, 'kind', kind)
   path = _write(table, tmp_path / 'a.parquet')
   names = tables.Names(**{'label': 'label', **options})
-  with pytest.raises(data_errors.DataError, match=told) as e:
+  with pytest.raises(data_files.DataError, match=told) as e:
     tables.read(path, names)
   assert str(path) in str(e.value)
 
@@ -251,10 +250,10 @@ def test_damaged_files_are_named(tmp_path):
     whole = path.read_bytes()
     for content in (b'', b'nothing of the kind', whole[: len(whole) // 2]):
       path.write_bytes(content)
-      with pytest.raises(data_errors.DataError) as e:
+      with pytest.raises(data_files.DataError) as e:
         tables.read(path, _NAMES)
       assert str(path) in str(e.value) and '\n' not in str(e.value)
-  with pytest.raises(data_errors.DataError, match='There is no file'):
+  with pytest.raises(data_files.DataError, match='There is no file'):
     tables.read(tmp_path / 'none.parquet', _NAMES)
   folder = save_to_disk(tmp_path / 'pets', _pictures(), _FEATURES)
   for name, text, told in (
@@ -270,13 +269,13 @@ def test_damaged_files_are_named(tmp_path):
   ):
     before = (folder / name).read_text()
     (folder / name).write_text(text)
-    with pytest.raises(data_errors.DataError, match=told):
+    with pytest.raises(data_files.DataError, match=told):
       tables.read(folder, _NAMES)
     (folder / name).write_text(before)
   indices = save_to_disk(
     tmp_path / 'i', _pictures(), {}, _indices_files=[{'filename': 'x'}]
   )
-  with pytest.raises(data_errors.DataError, match='flatten_indices'):
+  with pytest.raises(data_files.DataError, match='flatten_indices'):
     tables.read(indices, _NAMES)
   splits = tmp_path / 'splits'
   splits.mkdir()
@@ -298,7 +297,7 @@ def test_bytes_changed_at_random_are_read_or_refused(tmp_path):
       (tmp_path / name).write_bytes(content)
       try:
         found = tables.read(tmp_path / name, _NAMES)
-      except data_errors.DataError as e:
+      except data_files.DataError as e:
         assert str(tmp_path) in str(e)
       else:
         assert len(found.numbers) == len(found.labels)
@@ -308,7 +307,7 @@ def test_without_pyarrow_a_sentence_says_what_to_install(tmp_path, monkeypatch):
   path = _write(_table(), tmp_path / 'a.parquet')
   monkeypatch.setattr(data_files.importlib.util, 'find_spec', lambda name: None)
   with pytest.raises(
-    data_errors.DataError, match=r'pyarrow.*requirements-data\.txt'
+    data_files.DataError, match=r'pyarrow.*requirements-data\.txt'
   ):
     tables.read(path, _NAMES)
   # Of a file that flags name it is said before TensorFlow is imported.

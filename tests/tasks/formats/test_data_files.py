@@ -12,11 +12,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tasks.formats import data_errors
+from tasks import preprocessing
 from tasks.formats import data_files
 from tasks.formats import idx
-from tasks.formats import jpeg
-from tasks.formats import libsvm
 from tasks.formats import sqlite_files
 from tasks.formats import vocabulary
 from tasks.formats import weight_files
@@ -24,12 +22,13 @@ from tasks.formats import wordpiece
 from tasks.images import cifar
 from tasks.images import gld23k
 from tasks.images import mnist
+from tasks.problems import libsvm_logistic
 from tasks.text import text_classification
 
 _GET = 'Get it.'
 _READERS = {
   'idx': lambda path: idx.read(path, 1, _GET),
-  'libsvm': lambda path: libsvm.read(path, num_features=3, get=_GET),
+  'libsvm': lambda path: libsvm_logistic.read(path, num_features=3, get=_GET),
   'csv': lambda path: text_classification.read_csv(path, 4, _GET),
   'writers': lambda path: mnist.read_writers(path, 3),
   'counts': vocabulary.read_counts,
@@ -54,7 +53,7 @@ def _little_memory():
 
 
 def _told(read, *arguments):
-  with pytest.raises(data_errors.DataError) as caught:
+  with pytest.raises(data_files.DataError) as caught:
     read(*arguments)
   message = str(caught.value)
   assert '\n' not in message
@@ -178,4 +177,4 @@ def test_image_that_claims_to_be_huge():
   at = small.index(b'\xff\xc0') + 5
   small[at : at + 4] = b'\xff\xdc' * 2
   with pytest.raises(tf.errors.InvalidArgumentError, match='more pixels'):
-    jpeg.decode(bytes(small))
+    preprocessing.decode_jpeg(bytes(small))

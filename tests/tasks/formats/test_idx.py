@@ -5,7 +5,7 @@ import gzip
 import numpy as np
 import pytest
 
-from tasks.formats import data_errors
+from tasks.formats import data_files
 from tasks.formats import idx
 
 
@@ -40,7 +40,7 @@ def test_plain_and_compressed_files_are_read(tmp_path):
 
 def test_a_missing_file_is_named(tmp_path):
   with pytest.raises(
-    data_errors.DataError,
+    data_files.DataError,
     match=r'no file .*train-images-idx3-ubyte\[.gz\]. Get',
   ):
     _read_pair(tmp_path)
@@ -63,7 +63,7 @@ def test_damaged_files_are_named(tmp_path, damage, message):
   write_pair(tmp_path, 'train', 30)
   path = tmp_path / 'train-labels-idx1-ubyte'
   path.write_bytes(damage(path.read_bytes()))
-  with pytest.raises(data_errors.DataError, match=message):
+  with pytest.raises(data_files.DataError, match=message):
     _read_pair(tmp_path)
 
 
@@ -79,7 +79,7 @@ def test_damaged_compression_is_named(tmp_path):
   ):
     path.write_bytes(content)
     with pytest.raises(
-      data_errors.DataError, match=r'cannot be read completely|nothing'
+      data_files.DataError, match=r'cannot be read completely|nothing'
     ):
       _read_pair(tmp_path)
 
@@ -88,11 +88,11 @@ def test_images_and_labels_must_go_together(tmp_path):
   write_pair(tmp_path, 'train', 30)
   write_idx(tmp_path / 'train-labels-idx1-ubyte', np.zeros(29, np.uint8))
   with pytest.raises(
-    data_errors.DataError, match=r'30 images, but .* 29 labels'
+    data_files.DataError, match=r'30 images, but .* 29 labels'
   ):
     _read_pair(tmp_path)
   write_idx(
     tmp_path / 'train-images-idx3-ubyte.gz', np.zeros([30, 8, 9], np.uint8)
   )
-  with pytest.raises(data_errors.DataError, match='28 x 28, got 8 x 9'):
+  with pytest.raises(data_files.DataError, match='28 x 28, got 8 x 9'):
     _read_pair(tmp_path)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tasks.formats import data_errors
+from tasks.formats import data_files
 from tasks.formats import tables
 
 _NAMES = tables.Names('label')
@@ -49,7 +49,7 @@ def test_a_folder_a_client_above(tmp_path):
 def test_images_are_scaled_if_asked(tmp_path):
   write(tmp_path / 'cat' / '1.png', (1, 2, 3), size=(8, 8))
   write(tmp_path / 'dog' / '2.png', (1, 2, 3), size=(5, 9))
-  with pytest.raises(data_errors.DataError, match=r'2\.png has 5 x 9.*8 x 8'):
+  with pytest.raises(data_files.DataError, match=r'2\.png has 5 x 9.*8 x 8'):
     tables.read(tmp_path, _NAMES)
   found = tables.read(tmp_path, tables.Names('label', image_size=3))
   assert found.numbers.shape == (2, 3, 3, 3)
@@ -59,7 +59,7 @@ def test_images_are_scaled_if_asked(tmp_path):
 def test_a_class_without_images_is_an_error(tmp_path):
   write(tmp_path / 'cat' / '1.png', (1, 2, 3))
   write(tmp_path / 'dog' / '2.tif', (1, 2, 3))
-  with pytest.raises(data_errors.DataError) as error:
+  with pytest.raises(data_files.DataError) as error:
     tables.read(tmp_path, _NAMES)
   for part in ('the class dog has no images', '2.tif', '.png'):
     assert part in str(error.value)
@@ -118,13 +118,13 @@ def test_folders_of_splits(tmp_path):
 
 def test_what_is_somewhere_else(tmp_path):
   write(tmp_path / 'cat' / '1.png', (1, 2, 3))
-  with pytest.raises(data_errors.DataError, match='have no columns'):
+  with pytest.raises(data_files.DataError, match='have no columns'):
     tables.read(tmp_path, tables.Names('label', client='who'))
   write(tmp_path / 'south' / 'dog' / '2.png', (1, 2, 3))
-  with pytest.raises(data_errors.DataError, match='cat has images, and south'):
+  with pytest.raises(data_files.DataError, match='cat has images, and south'):
     tables.read(tmp_path, _NAMES)
   write(tmp_path / '3.png', (1, 2, 3))
-  with pytest.raises(data_errors.DataError, match='beside the folders'):
+  with pytest.raises(data_files.DataError, match='beside the folders'):
     tables.read(tmp_path, _NAMES)
 
 
@@ -159,13 +159,13 @@ def test_an_image_that_cannot_be_read_is_named(tmp_path, damage):
   path = tmp_path / 'cat' / 'x.png'
   write(path, (1, 2, 3))
   damage(path)
-  with pytest.raises(data_errors.DataError, match=r'cat/x\.png'):
+  with pytest.raises(data_files.DataError, match=r'cat/x\.png'):
     tables.read(tmp_path, _NAMES)
 
 
 def test_a_folder_without_images_is_one_of_csv_files(tmp_path):
   (tmp_path / 'cat').mkdir()
-  with pytest.raises(data_errors.DataError, match='folder of CSV files'):
+  with pytest.raises(data_files.DataError, match='folder of CSV files'):
     tables.read(tmp_path, _NAMES)
-  with pytest.raises(data_errors.DataError, match='There is no file'):
+  with pytest.raises(data_files.DataError, match='There is no file'):
     tables.read(pathlib.Path(tmp_path, 'none'), _NAMES)

@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 import tensorflow as tf
 
-from tasks.formats import data_errors
+from tasks.formats import data_files
 from tasks.formats import sqlite_files
 
 _SPLITS = ('one_train', 'one_test')
@@ -67,7 +67,7 @@ def test_a_whole_file_is_found_and_read(tmp_path):
 
 def test_a_missing_file_says_what_goes_where(tmp_path):
   folder = tmp_path / 'absent'
-  with pytest.raises(data_errors.DataError) as caught:
+  with pytest.raises(data_files.DataError) as caught:
     _find(folder)
   message = str(caught.value)
   assert str(folder / 'one.sqlite') in message
@@ -89,7 +89,7 @@ def test_a_file_name_with_odd_characters_is_opened(tmp_path):
 )
 def test_what_is_no_database_is_named(tmp_path, content, message):
   (tmp_path / 'one.sqlite').write_bytes(content)
-  with pytest.raises(data_errors.DataError, match=message):
+  with pytest.raises(data_files.DataError, match=message):
     _find(tmp_path)
 
 
@@ -100,7 +100,7 @@ def test_a_truncated_file_is_named(tmp_path, keep):
   assert path.stat().st_size == 12288
   path.write_bytes(path.read_bytes()[:keep])
   with pytest.raises(
-    data_errors.DataError, match=f'cut short: it has {keep} of'
+    data_files.DataError, match=f'cut short: it has {keep} of'
   ):
     _find(tmp_path)
 
@@ -111,7 +111,7 @@ def test_a_corrupt_file_is_named(tmp_path):
   content = bytearray(path.read_bytes())
   content[100:4096] = b'\xff' * 3996
   path.write_bytes(content)
-  with pytest.raises(data_errors.DataError, match='is damaged: SQLite says'):
+  with pytest.raises(data_files.DataError, match='is damaged: SQLite says'):
     _find(tmp_path)
 
 
@@ -120,14 +120,14 @@ def test_another_database_is_named(tmp_path):
     connection.execute('CREATE TABLE bookmarks (url TEXT)')
   connection.close()
   with pytest.raises(
-    data_errors.DataError, match=r'no TFF data set.*found: none'
+    data_files.DataError, match=r'no TFF data set.*found: none'
   ):
     _find(tmp_path)
 
 
 def test_another_data_set_is_named(tmp_path):
   _write(tmp_path / 'one.sqlite', splits=['train', 'one_train'])
-  with pytest.raises(data_errors.DataError, match="no split 'one_test'"):
+  with pytest.raises(data_files.DataError, match="no split 'one_test'"):
     _find(tmp_path)
 
 
@@ -135,12 +135,12 @@ def test_examples_of_another_kind_are_named(tmp_path):
   path = tmp_path / 'one.sqlite'
   _write(path, blob=_example(snippets=3))
   with pytest.raises(
-    data_errors.DataError, match='label, pixels; found: snippets'
+    data_files.DataError, match='label, pixels; found: snippets'
   ):
     _find(tmp_path)
   path.unlink()
   _write(path, blob=b'\xff\xff\xff')
-  with pytest.raises(data_errors.DataError, match=r'no tf.train.Example'):
+  with pytest.raises(data_files.DataError, match=r'no tf.train.Example'):
     _find(tmp_path)
 
 
@@ -150,13 +150,13 @@ def test_clients_without_examples_are_named(tmp_path):
   with sqlite3.connect(path) as connection:
     connection.execute("DELETE FROM examples WHERE split_name = 'one_test'")
   connection.close()
-  with pytest.raises(data_errors.DataError, match="no example of client 'c0'"):
+  with pytest.raises(data_files.DataError, match="no example of client 'c0'"):
     _find(tmp_path)
 
 
 def test_without_a_folder_tffs_own_is_used(monkeypatch, tmp_path):
   monkeypatch.setenv('HOME', str(tmp_path))
-  with pytest.raises(data_errors.DataError) as caught:
+  with pytest.raises(data_files.DataError) as caught:
     _find_default()
   assert str(tmp_path / '.tff' / 'one.sqlite') in str(caught.value)
 

@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from tasks.formats import data_errors
+from tasks.formats import data_files
 from tasks.formats import tables
 
 _NAMES = tables.Names('y')
@@ -68,9 +68,9 @@ def test_flags_say_how_numbers_are_written(tmp_path):
   assert point.tolist() == [[1234, 5], [2345, 6.5]]
   text = "a,y\n1'234.5,0\n7,1\n"
   assert numbers(tmp_path, text, thousands="'")[:, 0].tolist() == [1234.5, 7]
-  with pytest.raises(data_errors.DataError, match='look like numbers'):
+  with pytest.raises(data_files.DataError, match='look like numbers'):
     numbers(tmp_path, text)
-  with pytest.raises(data_errors.DataError, match='look like numbers'):
+  with pytest.raises(data_files.DataError, match='look like numbers'):
     numbers(tmp_path, 'a;y\n1,5;0\n2,5;1\n', decimal='.')
 
 
@@ -95,7 +95,7 @@ def test_flags_say_how_numbers_are_written(tmp_path):
 def test_columns_that_are_neither_numbers_nor_words(tmp_path, cells, told):
   rows = ''.join(f'"{cell}",{i % 2}\n' for i, cell in enumerate(cells))
   path = write(tmp_path, f'a,y\n{rows}')
-  with pytest.raises(data_errors.DataError, match=told) as error:
+  with pytest.raises(data_files.DataError, match=told) as error:
     tables.read(path, _NAMES)
   assert str(error.value).startswith(str(path))
   assert '\n' not in str(error.value)
@@ -123,10 +123,10 @@ def test_words_and_empty_cells(tmp_path):
     ('zip', ('010', '9'), 0),
   ]
   assert numbers(tmp_path, text)[:, 1].tolist() == [10, 9, 10, 10]
-  with pytest.raises(data_errors.DataError, match="no column 'who' of feat"):
+  with pytest.raises(data_files.DataError, match="no column 'who' of feat"):
     tables.read(path, tables.Names('y', words=['who']))
   many = '\n'.join(f'w{i}x,{i % 2}' for i in range(1001))
-  with pytest.raises(data_errors.DataError, match='1,001 different words'):
+  with pytest.raises(data_files.DataError, match='1,001 different words'):
     tables.read(write(tmp_path, f'a,y\n{many}'), _NAMES)
 
 
@@ -149,7 +149,7 @@ def test_a_column_of_row_numbers_is_left_out(tmp_path, name):
 
 def test_labels_that_are_missing(tmp_path):
   path = write(tmp_path, 'a,y\n1,0\n2,\n3,NA\n4,1\n')
-  with pytest.raises(data_errors.DataError) as error:
+  with pytest.raises(data_files.DataError) as error:
     tables.read(path, _NAMES)
   for part in ('row 2', "column 'y'", '2 of 4 rows', '--table_drop_unlabelled'):
     assert part in str(error.value)
@@ -158,7 +158,7 @@ def test_labels_that_are_missing(tmp_path):
   assert found.notes == ('2 rows without a label are left out.',)
   # Places are those of the file, also behind rows that are left out.
   write(tmp_path, 'a,y\nx,0\n,\n5,1\n6,1\n7,1\n8,1\n1e99,1\n')
-  with pytest.raises(data_errors.DataError, match='row 1,'):
+  with pytest.raises(data_files.DataError, match='row 1,'):
     tables.read(path, tables.Names('y', drop_unlabelled=True))
 
 
@@ -181,7 +181,7 @@ def test_a_folder_is_one_table(tmp_path):
     ('a,b,y\nx,2,0\n', "three.csv, row 1, column 'a': 3 of its 4 .* 'x'"),
   ):
     write(folder, text, 'three.csv')
-    with pytest.raises(data_errors.DataError, match=part):
+    with pytest.raises(data_files.DataError, match=part):
       tables.read(folder, _NAMES)
 
 
@@ -202,7 +202,7 @@ def test_a_folder_is_one_table(tmp_path):
 )
 def test_what_is_wrong_is_told_with_its_place(tmp_path, text, part):
   path = write(tmp_path, text)
-  with pytest.raises(data_errors.DataError, match=part) as error:
+  with pytest.raises(data_files.DataError, match=part) as error:
     tables.read(path, _NAMES)
   assert str(error.value).startswith(str(path))
 
@@ -219,9 +219,9 @@ def test_files_that_are_no_tables(tmp_path):
     ('bytes.npz', 'bytes.npz is no whole NumPy archive'),
     ('a\0b', 'null byte'),
   ):
-    with pytest.raises(data_errors.DataError, match=part):
+    with pytest.raises(data_files.DataError, match=part):
       tables.read(tmp_path / name, _NAMES)
-  with pytest.raises(data_errors.DataError, match="no column 'who' for the cl"):
+  with pytest.raises(data_files.DataError, match="no column 'who' for the cl"):
     tables.read(write(tmp_path, 'a,y\n1,0\n'), tables.Names('y', 'who'))
 
 
@@ -257,11 +257,11 @@ def test_splits_are_no_clients(tmp_path, files, expected):
 def test_splits_that_are_incomplete(tmp_path):
   write(tmp_path, _PARTS['test'], 'test.csv')
   write(tmp_path, _PARTS['test'], 'validation.csv')
-  with pytest.raises(data_errors.DataError, match='no split train beside test'):
+  with pytest.raises(data_files.DataError, match='no split train beside test'):
     tables.read(tmp_path, _NAMES)
   write(tmp_path, _PARTS['train'], 'hospital.csv')
   with pytest.raises(
-    data_errors.DataError, match=r'test\.csv is named like a sp'
+    data_files.DataError, match=r'test\.csv is named like a sp'
   ):
     tables.read(tmp_path, _NAMES)
 
@@ -295,7 +295,7 @@ def test_an_archive(tmp_path):
     (dict(x=np.zeros(4, [('a', 'f4')])), "'x': words or real numbers"),
   ):
     np.savez(path, **{**arrays, **wrong})
-    with pytest.raises(data_errors.DataError, match=part):
+    with pytest.raises(data_files.DataError, match=part):
       tables.read(path, _NAMES)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tasks.formats import data_errors
+from tasks.formats import data_files
 from tasks.formats import vocabulary
 
 
@@ -58,7 +58,7 @@ def test_both_forms_of_counts_are_read(tmp_path):
 def test_other_files_are_refused(tmp_path, content, message):
   path = tmp_path / 'counts'
   path.write_bytes(content)
-  with pytest.raises(data_errors.DataError, match=message):
+  with pytest.raises(data_files.DataError, match=message):
     vocabulary.read_counts(path)
 
 
@@ -111,7 +111,7 @@ def test_an_example_that_is_no_text_is_an_error(tmp_path):
       "INSERT INTO examples VALUES ('train', '3', ?)", (b'\xff\xfe',)
     )
   with pytest.raises(
-    data_errors.DataError,
+    data_files.DataError,
     match=r"d.sqlite: a client of split 'train' has an example",
   ):
     vocabulary.count_by_client(tmp_path / 'd.sqlite', 'train', _words_of)
@@ -176,14 +176,14 @@ def test_a_file_that_was_named_is_used_or_missed(tmp_path):
   path = tmp_path / 'mine'
   path.write_text('x 3\ny 2\nz 1\n')
   assert _load(tmp_path, path=str(path)) == ['x', 'y', 'z']
-  with pytest.raises(data_errors.DataError, match=r'no file.*nowhere'):
+  with pytest.raises(data_files.DataError, match=r'no file.*nowhere'):
     _load(tmp_path, path=str(tmp_path / 'nowhere'))
 
 
 def test_a_vocabulary_larger_than_the_list_is_refused(tmp_path):
   _database(tmp_path / 'd.sqlite')
   with pytest.raises(
-    data_errors.DataError, match=r'has 7 entries.*vocab_size.*is 8'
+    data_files.DataError, match=r'has 7 entries.*vocab_size.*is 8'
   ):
     _load(tmp_path, size=8)
 
@@ -191,5 +191,5 @@ def test_a_vocabulary_larger_than_the_list_is_refused(tmp_path):
 def test_counts_that_cannot_be_kept_are_an_error(tmp_path):
   _database(tmp_path / 'd.sqlite')
   (tmp_path / 'd.word_count').mkdir()
-  with pytest.raises(data_errors.DataError, match='cannot be saved to'):
+  with pytest.raises(data_files.DataError, match='cannot be saved to'):
     _load(tmp_path)

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from tasks.formats import data_errors
+from tasks.formats import data_files
 from tasks.formats import weight_files
 
 
@@ -54,7 +54,7 @@ def test_damaged_safetensors_are_refused(tmp_path):
     whole.replace(b'F32', b'Q16', 1),
   ):
     path.write_bytes(content)
-    with pytest.raises(data_errors.DataError, match='no whole safetensors'):
+    with pytest.raises(data_files.DataError, match='no whole safetensors'):
       weight_files.read_safetensors(path)
 
 
@@ -74,26 +74,24 @@ def test_damaged_archives_are_refused(tmp_path):
     large.replace(b"'shape': (", b"'shape'[[("),
   ):
     path.write_bytes(content)
-    with pytest.raises(data_errors.DataError, match='no whole NumPy archive'):
+    with pytest.raises(data_files.DataError, match='no whole NumPy archive'):
       weight_files.read_npz(path)
 
 
 def test_the_one_file_is_found(tmp_path):
-  with pytest.raises(
-    data_errors.DataError, match=r'one file.*npz.*found: none'
-  ):
+  with pytest.raises(data_files.DataError, match=r'one file.*npz.*found: none'):
     weight_files.find(str(tmp_path), '*.npz', 'weights')
   (tmp_path / 'a.npz').touch()
   assert weight_files.find(str(tmp_path), '*.npz', 'weights').name == 'a.npz'
   (tmp_path / 'b.npz').touch()
-  with pytest.raises(data_errors.DataError, match=r'found: a.npz, b.npz'):
+  with pytest.raises(data_files.DataError, match=r'found: a.npz, b.npz'):
     weight_files.find(str(tmp_path), '*.npz', 'weights')
 
 
 def test_names_and_shapes_must_fit(tmp_path):
-  with pytest.raises(data_errors.DataError, match='no weights named c'):
+  with pytest.raises(data_files.DataError, match='no weights named c'):
     weight_files.take(_ARRAYS, 'c', (1,), tmp_path)
   with pytest.raises(
-    data_errors.DataError, match=r'shape \(3, 2\), got \(2, 3\)'
+    data_files.DataError, match=r'shape \(3, 2\), got \(2, 3\)'
   ):
     weight_files.take(_ARRAYS, 'a', (3, 2), tmp_path)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tasks.formats import data_errors
+from tasks.formats import data_files
 from tasks.formats import wordpiece
 
 _VOCABULARY = [
@@ -75,13 +75,13 @@ def test_vocabularies_are_read_or_refused(tmp_path):
   for content in (b'', b'the\na\n', b'[PAD]\nthe\n', b'\xff\xfe'):
     path.write_bytes(content)
     with pytest.raises(
-      data_errors.DataError, match=r'must list one|not a valid'
+      data_files.DataError, match=r'must list one|not a valid'
     ):
       wordpiece.read_vocabulary(path)
   path.unlink()
   with pytest.raises(
-    data_errors.DataError, match=r'no file .*vocab.txt: a list'
+    data_files.DataError, match=r'no file .*vocab.txt: a list'
   ):
     wordpiece.read_vocabulary(path)
-  with pytest.raises(data_errors.DataError, match='not a valid list'):
+  with pytest.raises(data_files.DataError, match='not a valid list'):
     wordpiece.read_vocabulary(tmp_path)

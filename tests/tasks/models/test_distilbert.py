@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from scipy import special
 
-from tasks.formats import data_errors
+from tasks.formats import data_files
 from tasks.models import distilbert
 from tests.tasks.formats import test_weight_files
 
@@ -111,15 +111,15 @@ def test_what_stands_in_padding_does_not_matter():
 def test_other_weights_are_refused(tmp_path):
   path = tmp_path / 'model.safetensors'
   test_weight_files.write_safetensors(path, _checkpoint(positions=4))
-  with pytest.raises(data_errors.DataError, match=r'position_emb.* \(6, 8\)'):
+  with pytest.raises(data_files.DataError, match=r'position_emb.* \(6, 8\)'):
     _build(tmp_path)
   weights = _checkpoint()
   del weights['distilbert.transformer.layer.1.ffn.lin2.bias']
   test_weight_files.write_safetensors(path, weights)
-  with pytest.raises(data_errors.DataError, match=r'layer.1.ffn.lin2.bias'):
+  with pytest.raises(data_files.DataError, match=r'layer.1.ffn.lin2.bias'):
     _build(tmp_path)
   path.unlink()
-  with pytest.raises(data_errors.DataError, match=r'one file .*safetensors'):
+  with pytest.raises(data_files.DataError, match=r'one file .*safetensors'):
     _build(tmp_path)
 
 

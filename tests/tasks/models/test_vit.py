@@ -6,7 +6,7 @@ import tensorflow as tf
 from scipy import special
 
 import tasks
-from tasks.formats import data_errors
+from tasks.formats import data_files
 from tasks.models import vit
 from tff_adaptive import parameters
 
@@ -123,11 +123,11 @@ def test_positions_are_scaled_to_other_images(tmp_path):
 def test_other_weights_are_refused(tmp_path):
   weights = _checkpoint(np.random.default_rng(0), side=3, patch=2)
   np.savez(tmp_path / 'S.npz', **weights)
-  with pytest.raises(data_errors.DataError, match='embedding/kernel must have'):
+  with pytest.raises(data_files.DataError, match='embedding/kernel must have'):
     _build(tmp_path)
   del weights['cls']
   np.savez(tmp_path / 'S.npz', **weights)
-  with pytest.raises(data_errors.DataError, match='no weights named cls'):
+  with pytest.raises(data_files.DataError, match='no weights named cls'):
     _build(tmp_path, patch_size=2, image_size=6)
 
 

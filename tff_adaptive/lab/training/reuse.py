@@ -19,7 +19,7 @@ from typing import TypeVar
 import cachetools
 
 import tasks
-from tasks import own_code
+from tasks import user_tasks
 from tff_adaptive import runtime
 from tff_adaptive.lab.flags import general
 from tff_adaptive.lab.flags import settings as settings_lib
@@ -166,7 +166,7 @@ def model_key(settings: settings_lib.Settings, task: Any) -> Hashable:
   }
   # A user's functions may be redefined under the same name, as in notebooks.
   functions = [
-    own_code.load(place)
+    user_tasks.load(place)
     for place in (info.place, *(options[name] for name in info.functions))
     if place
   ]

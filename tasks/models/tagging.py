@@ -1,4 +1,4 @@
-"""Loss and metric of single-label models with unlabeled examples."""
+"""Layer, losses and metrics of models that predict tags from words."""
 
 from typing import Any
 from typing import Optional
@@ -47,3 +47,43 @@ class SingleTagAccuracy(tf.keras.metrics.SparseCategoricalAccuracy):
 
 def _is_known(tags: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
   return tags < tf.shape(logits, tags.dtype)[-1]
+
+
+class _OfLogits:
+  """Mixin that applies a Keras metric of probabilities to logits."""
+
+  def update_state(
+    self, y_true: Any, y_pred: Any, sample_weight: Any = None
+  ) -> None:
+    super().update_state(  # type: ignore[misc]
+      y_true, tf.sigmoid(y_pred), sample_weight
+    )
+
+
+class Recall(_OfLogits, tf.keras.metrics.Recall):
+  """Recall from logits."""
+
+
+class Precision(_OfLogits, tf.keras.metrics.Precision):
+  """Precision from logits."""
+
+
+class BagOfWordsDense(tf.keras.layers.Dense):
+  """A dense layer that multiplies by the words that occur in the batch only.
+
+  The kernel's other rows would be multiplied by zeros, and their gradient is
+  zero: outputs and gradients are those of `tf.keras.layers.Dense` but for
+  rounding, since the same numbers are added in another order. With rows that
+  are not finite they differ: zero times infinity is not a number, and here the
+  row is left out.
+  """
+
+  def call(self, inputs: tf.Tensor) -> tf.Tensor:
+    words = tf.where(tf.reduce_any(tf.not_equal(inputs, 0), axis=0))[:, 0]
+    # Reading the variable as a whole does not copy it. Gathering from the
+    # variable itself would make each later reading a copy.
+    rows = tf.gather(tf.convert_to_tensor(self.kernel), words)
+    outputs = tf.matmul(tf.gather(inputs, words, axis=1), rows)
+    if self.use_bias:
+      outputs = tf.nn.bias_add(outputs, self.bias)
+    return self.activation(outputs)

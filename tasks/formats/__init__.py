@@ -1,5 +1,5 @@
 """Readers of data and weight files, independent of tasks.
 
-Each validates its input and raises a `data_errors.DataError` that names the
+Each validates its input and raises a `data_files.DataError` that names the
 file.
 """

@@ -6,7 +6,6 @@ from tff_adaptive.lab.flags import parsing as flags
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import hooks as hooks_lib
 from tff_adaptive.lab.recording import tables
-from tff_adaptive.lab.sweep import hparams
 from tff_adaptive.lab.sweep import worker
 from tff_adaptive.lab.training import experiment as train
 from tff_adaptive.lab.training.loop import stopping
@@ -90,5 +89,3 @@ def replace_training(monkeypatch, run):
   """Lets `run` stand for `train.run` in sweeps of this process."""
   monkeypatch.setattr(train, 'run', run)
   monkeypatch.setattr(worker, '_clean_up', lambda: None)
-  monkeypatch.setattr(hparams, 'write_values', lambda point: None)
-  monkeypatch.setattr(hparams, 'write_axes', lambda *arguments: None)

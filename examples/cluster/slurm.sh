@@ -9,8 +9,11 @@
 #
 #   sbatch examples/cluster/slurm.sh --task=emnist_character --cache_dir=DATA
 #
-# or, with `COMMAND=sweep` in front, one trial a machine. Machines must share
-# this folder and .venv; --cache_dir is read on each of them, by the same path.
+# Machines must share this folder and .venv; --cache_dir is read on each of them,
+# by the same path. A sweep needs no cluster, but the same command on each:
+#
+#   srun python main.py sweep --storage=journal:runs/journal --axis=...
+#
 # A job that is ended goes on when it is submitted again, from its last
 # checkpoint. For GPUs add #SBATCH --gpus-per-node=N.
 set -euo pipefail
@@ -51,8 +54,4 @@ for _ in $(seq 60); do
   sleep 2
 done
 
-if [ "${COMMAND:-train}" = sweep ]; then
-  python main.py sweep --ray_address="$address" "$@"
-else
-  python main.py --runtime=ray --ray_address="$address" "$@"
-fi
+python main.py --runtime=ray --ray_address="$address" "$@"

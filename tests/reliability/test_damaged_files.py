@@ -37,11 +37,8 @@ from tff_adaptive.lab.recording import tables
 from tff_adaptive.lab.recording.checkpoints import folder as checkpoints
 from tff_adaptive.lab.recording.client_state import files as client_states
 from tff_adaptive.lab.report import runs as results
-from tff_adaptive.lab.report import scores
 from tff_adaptive.lab.report import sweeps
-from tff_adaptive.lab.sweep import blocks
-from tff_adaptive.lab.sweep import grids
-from tff_adaptive.lab.sweep import outcomes
+from tff_adaptive.lab.sweep import flags as sweep_flags
 from tff_adaptive.lab.sweep import study
 
 _RNG = np.random.default_rng(0)
@@ -247,15 +244,17 @@ def _check_rows(found, whole):
 
 
 def _open_study(folder, shared):
-  storage = f'journal:{folder}/shared.log' if shared else None
-  rule = scores.RULES['train_loss']
-  return study.Study(folder, rule=rule, storage=storage)
+  words = ['--axis=seed=1', f'--root_output_dir={folder.parent}']
+  words += [f'--experiment_name={folder.name}', '--select=train_loss']
+  if shared:
+    words.append(f'--storage=journal:{folder}/shared.log')
+  return study.Study(sweep_flags.parse(words))
 
 
 def _write_study(shared):
   def write(folder):
     with _open_study(folder, shared) as trials:
-      trials.add(grids.points({}, [blocks.Block({'seed': '1'})], 'runs'))
+      trials.start()
 
   return write
 
@@ -263,7 +262,7 @@ def _write_study(shared):
 def _read_study(shared):
   def read(folder):
     with _open_study(folder, shared) as trials:
-      return [outcomes.row_of(trial) for trial in trials.trials().values()]
+      return trials.rows()
 
   return read
 

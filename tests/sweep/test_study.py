@@ -1,22 +1,22 @@
-"""A sweep's study: who may take a run, and runs whose process is gone."""
+"""A sweep's study: who may take a run, and storages that are away."""
 
+import io
 import multiprocessing
 import os
 import sqlite3
 
-import optuna
 import pytest
 
+import main
+from tests import made_up
 from tests import sweeps
 from tff_adaptive import errors
 from tff_adaptive.lab.sweep import flags
 from tff_adaptive.lab.sweep import launch
 from tff_adaptive.lab.sweep import outcomes
-from tff_adaptive.lab.sweep import search
 from tff_adaptive.lab.sweep import storage as storage_lib
-from tff_adaptive.lab.sweep import study
-from tff_adaptive.lab.sweep import worker
-from tff_adaptive.lab.training.loop import stopping
+from tff_adaptive.lab.sweep import study as study_lib
+from tff_adaptive.lab.training import experiment as train
 
 _STORAGES = ['sqlite:///{}/shared.sqlite', 'journal:{}/shared.log', None]
 
@@ -31,24 +31,29 @@ def parse(root, *arguments, storage=None):
 def open_study(parsed):
   """The sweep's study with its points."""
   parsed.folder.mkdir(exist_ok=True)
-  trials = search.open_study(parsed, search.scheduler_of(parsed))
-  trials.add(parsed.points)
-  return trials
+  study = study_lib.Study(parsed)
+  study.start()
+  return study
+
+
+def statuses(study):
+  return [row.status for row in study.rows()]
 
 
 def _take_all(parsed, connection):
   """Takes all runs that it can get; tells their names."""
-  scheduler = search.scheduler_of(parsed)
   names = []
-  with search.open_study(parsed, scheduler) as trials:
+
+  def run(point, trial):
+    del trial
+    names.append(point.name)
+    return outcomes.Outcome(outcomes.FINISHED)
+
+  with study_lib.Study(parsed) as study:
     connection.send('ready')
     connection.recv()
-    while waiting := scheduler.next(trials.trials()):
-      found = trials.trials()
-      taken = filter(None, (trials.take(found[name]) for name in waiting))
-      if (mine := next(taken, None)) is not None:
-        names.append(mine.name)
-        trials.finish(mine, outcomes.Outcome(outcomes.FINISHED))
+    while study.run_next(run) is not None:
+      pass
   connection.send(names)
 
 
@@ -80,24 +85,21 @@ def test_a_run_is_taken_once(tmp_path, storage):
 def _open(parsed, barrier, results):
   barrier.wait()
   try:
-    search.open_study(parsed, search.scheduler_of(parsed)).close()
+    study_lib.Study(parsed).close()
     results.put(None)
   except errors.RunError as e:
     results.put(str(e))
 
 
 @pytest.mark.exhaustive
-def test_processes_make_a_study_at_once(tmp_path):
+@pytest.mark.parametrize('storage', _STORAGES[:2])
+def test_processes_make_a_study_at_once(tmp_path, storage):
   """As programs on several machines do that are started together."""
   context = multiprocessing.get_context('spawn')
   barrier, results = context.Barrier(4), context.Queue()
+  storage = storage.format(tmp_path)
   parsed = [
-    parse(
-      tmp_path / str(n),
-      '--axis=seed=0',
-      storage=_STORAGES[0].replace('{}', str(tmp_path)),
-    )
-    for n in range(4)
+    parse(tmp_path / f'{n}', '--axis=seed=0', storage=storage) for n in range(4)
   ]
   processes = [
     context.Process(target=_open, args=(sweep, barrier, results))
@@ -112,14 +114,13 @@ def test_processes_make_a_study_at_once(tmp_path):
 
 @pytest.mark.parametrize('mode', ['EXCLUSIVE', 'IMMEDIATE'])
 def test_a_locked_study_is_said_to_be_locked(tmp_path, monkeypatch, mode):
-  parsed = parse(tmp_path, '--axis=seed=0')
+  parsed = parse(tmp_path, '--axis=seed=0', storage=_STORAGES[0])
   open_study(parsed).close()
   monkeypatch.setattr(storage_lib, '_SECONDS_FOR_A_LOCK', 0.01)
-  file = parsed.folder / 'study.sqlite'
-  other = sqlite3.connect(file, isolation_level=None)
+  other = sqlite3.connect(tmp_path / 'shared.sqlite', isolation_level=None)
   try:
     other.execute(f'BEGIN {mode}')
-    with pytest.raises(errors.RunError, match='is locked by another') as error:
+    with pytest.raises(errors.RunError, match='database is locked') as error:
       open_study(parsed)
   finally:
     other.close()
@@ -131,25 +132,38 @@ def test_a_locked_study_is_said_to_be_locked(tmp_path, monkeypatch, mode):
 
 def test_an_unreadable_study_is_not_called_unusable(tmp_path):
   parsed = parse(tmp_path, '--axis=seed=0')
-  parsed.folder.mkdir()
-  # As of a file without permission, which root has all the same.
-  (parsed.folder / 'study.sqlite').mkdir()
+  (parsed.folder / 'study.journal').mkdir(parents=True)
   with pytest.raises(errors.RunError, match='cannot be read') as error:
     open_study(parsed)
   assert 'move it away' not in str(error.value)
   assert not isinstance(error.value, errors.SettingsError)
 
 
-def test_a_journal_with_half_a_line(tmp_path):
-  parsed = parse(tmp_path, '--axis=seed=0', storage=_STORAGES[1])
+@pytest.mark.parametrize('storage', _STORAGES[1:])
+def test_a_journal_with_half_a_line(tmp_path, storage):
+  """As a full disk leaves it."""
+  parsed = parse(tmp_path, '--axis=seed=0', storage=storage)
   open_study(parsed).close()
-  file = tmp_path / 'shared.log'
+  file = parsed.folder / 'study.journal'
+  file = file if storage is None else tmp_path / 'shared.log'
   whole = file.read_bytes()
   file.write_bytes(whole + whole.splitlines()[-1][:-9])
-  with open_study(parsed) as trials:
-    assert len(trials.trials()) == 1
+  with open_study(parsed) as study:
+    assert statuses(study) == ['waiting']
   assert file.read_bytes().startswith(whole)
-  assert len(open_study(parsed).trials()) == 1
+  assert len(open_study(parsed).rows()) == 1
+
+
+@pytest.mark.parametrize('content', [b'', b'mine', b'a\nb\n', b'{}\n', b'\0'])
+def test_files_that_are_no_journal(tmp_path, content):
+  parsed = parse(tmp_path, '--axis=seed=0', storage=_STORAGES[1])
+  (tmp_path / 'shared.log').write_bytes(content)
+  if not content:
+    assert statuses(open_study(parsed)) == ['waiting']
+    return
+  with pytest.raises(errors.RunError, match=r'shared\.log cannot be used'):
+    open_study(parsed)
+  assert (tmp_path / 'shared.log').read_bytes() == content
 
 
 def test_a_journal_that_is_a_pipe(tmp_path):
@@ -159,139 +173,22 @@ def test_a_journal_that_is_a_pipe(tmp_path):
     open_study(parsed)
 
 
-def _owned_by(taken, **changes):
-  taken.trial.set_user_attr('owner', taken.trial.user_attrs['owner'] | changes)
-
-
-def statuses(trials):
-  return [outcomes.status_of(t) for t in trials.trials().values()]
-
-
 @pytest.mark.parametrize('storage', _STORAGES)
 def test_runs_whose_process_is_gone_are_taken_up(
   tmp_path, monkeypatch, storage
 ):
-  parsed = parse(tmp_path, '--axis=seed=0,1,2', storage=storage)
-  trials = open_study(parsed)
-  taken = [trials.take(t) for t in trials.trials().values()]
-  # One is ours, one of a process with our number that is gone, one elsewhere.
-  _owned_by(taken[1], started=1)
-  _owned_by(taken[2], machine='another')
-  trials.take_up_dead()
-  assert statuses(trials) == ['running', 'waiting', 'running']
-  # Whoever was taken for dead has no say any more.
-  trials.finish(taken[1], outcomes.Outcome(outcomes.FINISHED))
-  assert statuses(trials) == ['running', 'waiting', 'running']
-  again = trials.take(trials.trials()['seed=1'])
-  assert again is not None and outcomes.was_begun(trials.trials()['seed=1'])
-  now = [study.time.monotonic()]
-  monkeypatch.setattr(study.time, 'monotonic', lambda: now[0])
-  trials.take_up_dead()
-  now[0] += 80
-  taken[2].trial.set_user_attr('alive', 1)
-  trials.take_up_dead()
-  now[0] += 80
-  trials.take_up_dead()
-  assert statuses(trials) == ['running'] * 3
-  now[0] += 80
-  trials.take_up_dead()
-  assert statuses(trials) == ['running', 'running', 'waiting']
-  trials.close()
-
-
-def test_a_grid_is_read_once_for_all_its_runs(tmp_path, monkeypatch):
-  axis = '--axis=seed=' + ','.join(map(str, range(12)))
-  parsed = parse(tmp_path, axis)
-  trials, elsewhere = open_study(parsed), open_study(parsed)
-  ended, reads, read = [], [], trials.trials
-
-  def run_taken(job, study_, taken, report):
-    del job, report
-    if len(ended) == 1:  # Meanwhile another process takes three runs.
-      for name in ('seed=2', 'seed=3', 'seed=5'):
-        other = elsewhere.take(elsewhere.trials()[name])
-        elsewhere.finish(other, outcomes.Outcome(outcomes.FINISHED))
-    ended.append(taken.name)
-    study_.finish(taken, outcomes.Outcome(outcomes.FINISHED))
-
-  monkeypatch.setattr(worker, '_run_taken', run_taken)
-  monkeypatch.setattr(trials, 'trials', lambda: reads.append(1) or read())
-  assert not worker.work(
-    parsed,
-    search.scheduler_of(parsed),
-    trials,
-    signals=stopping.Signals(),
-    report=lambda *_: None,
+  made_up.replace_training(
+    monkeypatch, lambda settings, hooks, **_: made_up.write(settings, hooks)
   )
-  assert ended == [f'seed={i}' for i in (0, 1, 4, *range(6, 12))]
-  # At the beginning, and when nothing seemed to be left.
-  assert len(reads) == 2
-  for one in (trials, elsewhere):
-    one.close()
-
-
-def test_a_table_is_written_for_a_twentieth_of_the_time(monkeypatch):
-  now, written = [0.0], []
-  monkeypatch.setattr(launch.time, 'monotonic', lambda: now[0])
-
-  def write():
-    written.append(now[0])
-    now[0] += 1.0
-
-  table = launch._Table(write)
-  table.update()
-  assert not written
-  for _ in range(60):
-    table.changed = True
-    table.update()
-    now[0] += 1.0
-  assert written == [0.0, 21.0, 42.0]
-
-
-def test_runs_of_a_process_that_ended_fail(tmp_path):
-  trials = open_study(parse(tmp_path, '--axis=seed=0,1'))
-  taken = [trials.take(t) for t in trials.trials().values()]
-  _owned_by(taken[1], process=1)
-  assert trials.fail_runs_of(os.getpid(), 'It ended.') == ['seed=0']
-  assert statuses(trials) == ['failed', 'running']
-  row = outcomes.row_of(trials.trials()['seed=0'])
-  assert row.outcome.reason == 'It ended.'
-  trials.close()
-
-
-def test_killed_between_failing_a_run_and_adding_it_again(tmp_path):
-  trials = open_study(parse(tmp_path, '--axis=seed=0'))
-  taken = trials.take(trials.trials()['seed=0'])
-  trials._tell(taken.trial.number, state=optuna.trial.TrialState.FAIL)
-  trials.take_up_dead()
-  assert trials.take(trials.trials()['seed=0']) is not None
-  trials.close()
-
-
-def test_of_two_that_add_the_same_the_first_counts(tmp_path):
-  parsed = parse(tmp_path, '--axis=seed=0,1')
-  trials = open_study(parsed)
-  taken = trials.take(trials.trials()['seed=0'])
-  for trial in trials.trials().values():
-    trials._study.add_trial(
-      optuna.create_trial(
-        state=optuna.trial.TrialState.WAITING,
-        user_attrs={'name': trial.user_attrs['name']},
-      )
-    )
-  assert statuses(trials) == ['running', 'waiting']
-  trials.finish(taken, outcomes.Outcome(outcomes.FINISHED))
-  assert statuses(trials) == ['finished', 'waiting']
-  trials.close()
-
-
-def test_numbers_are_parameters_of_the_trials(tmp_path):
-  axes = ('--axis=client_learning_rate=0.1,1', '--axis=algorithm=fedavg')
-  told = [a for a in sweeps.arguments_of(tmp_path, *axes) if 'm=f' not in a]
-  parsed = flags.parse([*told, axes[1]])
-  with open_study(parsed) as trials:
-    found = [t.params for t in trials.trials().values()]
-  assert found == [{'client_learning_rate': 0.1}, {'client_learning_rate': 1.0}]
+  monkeypatch.setattr(storage_lib, '_SECONDS_OF_SILENCE', 1)
+  parsed = parse(tmp_path, '--axis=seed=0,1,2', storage=storage)
+  study = open_study(parsed)
+  dead = study._study.ask()
+  study._storage.record_heartbeat(dead._trial_id)
+  assert statuses(study) == ['running', 'waiting', 'waiting']
+  study.close()
+  rows = launch.run(parsed, stream=io.StringIO())
+  assert [row.status for row in rows] == ['finished'] * 3
 
 
 @pytest.mark.parametrize(
@@ -306,8 +203,73 @@ def test_storage_that_is_away_is_told_without_its_password(tmp_path, storage):
 
 @pytest.mark.parametrize('name', ['a b', 'a?b=c', 'a%20b', 'a#b', 'ä'])
 def test_folders_with_any_name(tmp_path, name):
-  folder = tmp_path / name
-  folder.mkdir()
-  rule = search.scores.RULES['train_loss']
-  study.Study(folder, rule=rule).close()
-  assert [p.name for p in folder.iterdir()] == ['study.sqlite']
+  (tmp_path / name).mkdir()
+  study = open_study(parse(tmp_path / name, '--axis=seed=0'))
+  assert statuses(study) == ['waiting']
+
+
+def _full_disk(settings, hooks=(), **_):
+  if settings.seed == 1:
+    try:
+      raise OSError(28, 'No space left on device')
+    except OSError as e:
+      raise errors.RunError('metrics.csv cannot be written.') from e
+  made_up.write(settings, hooks)
+
+
+def _locked(settings, hooks=(), **_):
+  if settings.seed == 1:
+    raise OSError(30, 'Read-only file system')
+  made_up.write(settings, hooks)
+
+
+@pytest.mark.parametrize('broken', [_full_disk, _locked])
+def test_errors_of_the_machine_stop_the_sweep(
+  tmp_path, monkeypatch, capsys, broken
+):
+  """The runs wait, and the same command resumes them."""
+  made_up.replace_training(monkeypatch, broken)
+  told = sweeps.arguments_of(tmp_path, '--axis=seed=0,1,2')
+  assert main.main(['sweep', *told]) == 1
+  assert capsys.readouterr().err.count('\n') == 1
+  study = study_lib.Study(flags.parse(told))
+  assert statuses(study) == ['finished', 'waiting', 'waiting']
+  study.close()
+  monkeypatch.setattr(
+    train, 'run', lambda settings, hooks, **_: made_up.write(settings, hooks)
+  )
+  assert main.main(['sweep', *told]) == 0
+
+
+def test_a_study_that_goes_away_stops_the_sweep(tmp_path, monkeypatch, capsys):
+  def run(settings, hooks=(), **_):
+    made_up.write(settings, hooks)
+    if settings.seed == 1:
+      (tmp_path / 's' / 'study.journal').unlink()
+      (tmp_path / 's' / 'study.journal').mkdir()
+
+  made_up.replace_training(monkeypatch, run)
+  told = sweeps.arguments_of(tmp_path, '--axis=seed=0,1,2')
+  assert main.main(['sweep', *told]) == 1
+  assert 'study.journal cannot be read or written' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('again', [False, True])
+def test_a_folder_that_is_replaced_stops_the_sweep(
+  tmp_path, monkeypatch, capsys, again
+):
+  def run(settings, hooks=(), **_):
+    made_up.write(settings, hooks)
+    if settings.seed == 1:
+      (tmp_path / 's').rename(tmp_path / 'aside')
+      if again:
+        made_up.write(settings, hooks)
+
+  made_up.replace_training(monkeypatch, run)
+  told = sweeps.arguments_of(tmp_path, '--axis=seed=0,1,2')
+  assert main.main(['sweep', *told]) == 1
+  said = capsys.readouterr().err
+  assert said.count('\n') == 1 and str(tmp_path / 's') in said
+  assert not (tmp_path / 's' / 'results.csv').exists()
+  names = [p.name for p in (tmp_path / 'aside' / 'runs').iterdir()]
+  assert sorted(names) == ['seed=0', 'seed=1']

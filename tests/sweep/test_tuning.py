@@ -238,7 +238,8 @@ def test_seeds_after_the_first_are_repeated_unless_told(tmp_path):
     '--seed=3',
     '--axis=client_learning_rate=0.1,1',
   )
-  assert sweep.tuned_on == 3 and sweep.repeats == [4, 5, 6, 7, 8]
+  assert sweep.tuned_on == 3
+  assert [p.identity['seed'] for p in sweep.points][:6] == [3, 4, 5, 6, 7, 8]
 
 
 @pytest.mark.parametrize(
@@ -246,7 +247,7 @@ def test_seeds_after_the_first_are_repeated_unless_told(tmp_path):
   [
     ['--search=random', '--trials=3'],
     pytest.param(['--search=tpe', '--trials=3'], marks=pytest.mark.exhaustive),
-    ['--search=halving', '--halving_factor=2', '--total_rounds=8'],
+    ['--pruner=halving', '--total_rounds=9'],
   ],
 )
 def test_the_best_of_a_search_is_repeated(tmp_path, ran, search):
@@ -260,7 +261,8 @@ def test_the_best_of_a_search_is_repeated(tmp_path, ran, search):
       '--algorithm=fedavg',
       '--axis=client_learning_rate=0.001,0.01,0.1,1',
       '--repeat_best=1,2',
-      *(search if len(search) > 2 else [*search, '--total_rounds=4']),
+      *search,
+      *(['--total_rounds=4'] if '--trials=3' in search else []),
     ]
   )
   rows = launch.run(sweep, stream=io.StringIO())
@@ -271,9 +273,7 @@ def test_the_best_of_a_search_is_repeated(tmp_path, ran, search):
   repeats = [row.name for row in rows if row.settings['seed'] != 0]
   assert repeats == [f'client_learning_rate={rate},seed={s}' for s in (1, 2)]
   assert done[-2:] == repeats and len(set(done)) == len(done)
-  assert sum(row.status == 'untried' for row in firsts) == (
-    1 if '--trials=3' in search else 0
-  )
+  assert len(firsts) == (3 if '--trials=3' in search else 4)
 
 
 def test_test_data_choose_nothing_unless_asked(tmp_path):

@@ -149,7 +149,7 @@ class Runner:
       contestant: The contestant.
       workloads: Those that are asked for.
       root: The folder of all contestants' sweeps.
-      options: Flags of `main.py sweep`, by name: workers and ray_address.
+      options: Flags of `main.py sweep`, by name: workers and retry_failed.
       shared: Flags of runs that read files, cache_dir above all, as text.
     """
     self.contestant = contestant
@@ -180,14 +180,13 @@ class Runner:
     """Raises `SettingsError` if files of workloads are missing or damaged.
 
     Without them all runs would fail, and an entry would count that against the
-    method. On a Ray cluster its machines may have files that this one lacks;
-    there, runs say what is missing.
+    method.
 
     Raises:
       RunError: If the process that reads them is killed.
     """
     names = [w.name for w in self._workloads.values() if w.files]
-    if not names or self._options['ray_address'] is not None:
+    if not names:
       return
     points = [self._point(name_of(name, DEFAULT, 1)) for name in names]
     # Not here: TensorFlow would hold memory, and a GPU, that workers need.
@@ -268,14 +267,9 @@ class Runner:
     return {name: self._read(name, status[name]) for name in wanted}
 
   def _begun(self) -> list[str]:
-    from tff_adaptive.lab.report import scores  # pylint: disable=g-import-not-at-top
     from tff_adaptive.lab.sweep import study  # pylint: disable=g-import-not-at-top
 
-    if not (self._folder / 'study.sqlite').exists():
-      return []
-    rule = next(iter(scores.RULES.values()))
-    with study.Study(self._folder, rule=rule) as known:
-      return list(known.trials())
+    return study.names_in(self._folder)
 
   def _read(self, name: str, status: str) -> curves.Record:
     point = self._point(name)

@@ -24,7 +24,6 @@ from tff_adaptive.lab.board import spaces
 from tff_adaptive.lab.board import verify
 from tff_adaptive.lab.board import workloads as workloads_lib
 from tff_adaptive.lab.flags import options as options_lib
-from tff_adaptive.lab.flags import runtime_flags
 
 USAGE = """board [baselines | verify ENTRY.json] [--flag=value ...]
 
@@ -33,7 +32,7 @@ fresh seeds, and prints their places. What is recorded or was run already is
 taken as it is; the same command goes on after a stop. `board baselines` makes
 the targets, `board verify` runs a random twentieth of an entry again."""
 _flag = parameters.Parameter
-_OF_SWEEPS = ('workers', 'ray_address', 'retry_failed')
+_OF_SWEEPS = ('workers', 'retry_failed')
 
 
 def build_options() -> options_lib.Options:
@@ -78,13 +77,7 @@ def build_options() -> options_lib.Options:
       parameters.NonNegativeInt,
       None,
       'Number of parallel worker processes; 0 runs everything in this '
-      'process. 1 unless given; on a Ray cluster as many as fit.',
-    ),
-    _flag(
-      'ray_address',
-      str,
-      None,
-      'Run the workers on a Ray cluster: auto, or host:port of its head.',
+      'process. 1 unless given.',
     ),
     _flag(
       'retry_failed', bool, False, 'Repeat runs that failed in an earlier one.'
@@ -134,7 +127,6 @@ def main(arguments: Sequence[str]) -> int:
       _import_method(values['algorithm'])
     entry = entries.read(pathlib.Path(rest[0]))
     return verify.verify(entry, root, _of_sweeps(values), _shared(values))
-  _check_cluster(values)
   contestants = _contestants(values, command == 'baselines')
   chosen = _workloads(values)
   protocol = runner.QUICK if values['quick'] else runner.FULL
@@ -189,21 +181,6 @@ def _place(
   named = {entry.name: entry for entry in [*known, *found]}
   names = [workload.name for workload in chosen]
   print(page.write(output, list(named.values()), targets, names))
-
-
-def _check_cluster(values: Mapping[str, Any]) -> None:
-  """Raises `SettingsError` if no cluster can be at an address."""
-  if values['ray_address'] is None:
-    return
-  if values['workers'] == 0:
-    raise errors.SettingsError(
-      '--workers=0 runs everything in this process, and --ray_address on '
-      'other machines: give one of them.'
-    )
-  try:
-    runtime_flags.check_ray(values['ray_address'])
-  except parameters.ParameterError as e:
-    raise options_lib.refusal(e) from e
 
 
 def _of_sweeps(values: Mapping[str, Any]) -> dict[str, Any]:

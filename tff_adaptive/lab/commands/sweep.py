@@ -24,12 +24,7 @@ def main(arguments: Sequence[str]) -> int:
   from tff_adaptive.lab.sweep import summary  # pylint: disable=g-import-not-at-top
 
   rows = launch.run(sweep)
-  asked = any(point.settings.target_metric for point in sweep.points)
-  print(
-    summary.summary(
-      rows, sweep.select, with_target=asked, tuned_on=sweep.tuned_on
-    )
-  )
+  print(summary.summary(rows, sweep.select, tuned_on=sweep.tuned_on))
   print(f'table    {sweep.folder / "results.csv"}')
   print(f'report   python main.py report {sweep.folder}')
   return 0 if any(row.status == outcomes.FINISHED for row in rows) else 1

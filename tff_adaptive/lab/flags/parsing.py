@@ -73,6 +73,10 @@ class Flags:
       for flag in added:
         self._define(flag)
 
+  def kind(self, name: str) -> type:
+    """Returns the type of a flag's values."""
+    return self._table.find(name).parameter.kind
+
   def _define(self, flag: flag_table.Flag) -> None:
     """Defines a flag whose value is unparsed text.
 

@@ -1,6 +1,7 @@
 """Formatting of numbers, times and tables."""
 
 import math
+import re
 from collections.abc import Sequence
 
 # Units of time: seconds, name, and the smallest axis end that uses the unit.
@@ -10,6 +11,8 @@ _UNITS = (
   (3600.0, 'hours', 2e4),
 )
 
+# Text that spreadsheets take for a formula; numbers are excepted.
+_FORMULA = re.compile(r"'*[=+\-@\t\r](?![\d.]*(e[+\-]?\d+)?$)")
 _LATEX = str.maketrans(
   {
     '\\': r'\textbackslash{}',
@@ -97,16 +100,16 @@ def latex(text: str) -> str:
 def spreadsheet_cell(text: str) -> str:
   """Escapes text that a spreadsheet would take for a formula.
 
-  A word that begins with one of = + - @ gets an apostrophe before it, which
-  spreadsheets take for "this is text" and do not show. Numbers are kept.
+  A word that begins with = + - @ gets an apostrophe before it; numbers are
+  kept. `spreadsheet_text` reverses it.
   """
-  if not text.lstrip().startswith(('=', '+', '-', '@')):
-    return text
-  try:
-    float(text)
-  except ValueError:
-    return f"'{text}"
-  return text
+  return f"'{text}" if _FORMULA.match(text) else text
+
+
+def spreadsheet_text(cell: str) -> str:
+  """Returns the text of a cell that `spreadsheet_cell` escaped."""
+  plain = cell[1:]
+  return plain if cell[:1] == "'" and _FORMULA.match(plain) else cell
 
 
 def aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:

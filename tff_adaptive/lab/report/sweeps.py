@@ -9,16 +9,13 @@ import dataclasses
 import io
 import json
 import pathlib
-import re
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
 
 from tff_adaptive import errors
 from tff_adaptive.lab.recording import files
-
-# Text that spreadsheets take for a formula; numbers are excepted.
-_FORMULA = re.compile(r"'*[=+\-@\t\r](?![\d.]*(e[+\-]?\d+)?$)")
+from tff_adaptive.lab.recording import formatting
 
 # The status of a finished run.
 FINISHED = 'finished'
@@ -68,8 +65,8 @@ def write_table(
 
 def cell(value: Any) -> Any:
   """Escapes text that a spreadsheet could evaluate as a formula."""
-  if isinstance(value, str) and _FORMULA.match(value):
-    return f"'{value}"
+  if isinstance(value, str):
+    return formatting.spreadsheet_cell(value)
   return '' if value is None else value
 
 
@@ -118,7 +115,11 @@ def read_unfinished(folder: pathlib.Path) -> list[tuple[str, str, str]]:
     if any(row['name'] is None or row['status'] is None for row in rows):
       raise ValueError('a row is cut short')
     return [
-      (_text(row['name']), row['status'], _text(row['reason'] or ''))
+      (
+        formatting.spreadsheet_text(row['name']),
+        row['status'],
+        formatting.spreadsheet_text(row['reason'] or ''),
+      )
       for row in rows
       if row['status'] != FINISHED
     ]
@@ -129,9 +130,3 @@ def read_unfinished(folder: pathlib.Path) -> list[tuple[str, str, str]]:
       f"{path} cannot be read as a sweep's table ({errors.reason(e)}); the "
       "sweep's command writes it anew."
     ) from e
-
-
-def _text(found: str) -> str:
-  """Reverses `cell`."""
-  plain = found[1:]
-  return plain if found[:1] == "'" and _FORMULA.match(plain) else found

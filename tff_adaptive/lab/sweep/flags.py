@@ -4,8 +4,8 @@ Imports no TensorFlow, so that invalid flags are reported at once.
 """
 
 import dataclasses
+import functools
 import hashlib
-import importlib.util
 import json
 import pathlib
 from collections.abc import Mapping
@@ -19,13 +19,13 @@ from tff_adaptive import errors
 from tff_adaptive import parameters
 from tff_adaptive.lab.flags import options as options_lib
 from tff_adaptive.lab.flags import parsing as flags_lib
-from tff_adaptive.lab.flags import runtime_flags
 from tff_adaptive.lab.report import runs
 from tff_adaptive.lab.report import scores
 from tff_adaptive.lab.sweep import grids
 from tff_adaptive.lab.sweep import papers
-from tff_adaptive.lab.sweep.blocks import Block
 
+# Configurations that a search tries by default.
+_TRIALS = 20
 _flag = parameters.Parameter
 _FLAGS = (
   _flag(
@@ -61,33 +61,28 @@ _FLAGS = (
   ),
   _flag(
     'search',
-    Literal['grid', 'random', 'tpe', 'gp', 'halving', 'bayesian'],
+    Literal['grid', 'random', 'tpe', 'qmc'],
     'grid',
-    'Search over configurations. grid: all of them. random: --trials random '
-    'ones. tpe, gp: --trials of them, proposed by a tree-structured Parzen '
-    'estimator or a Gaussian process (which needs PyTorch) from the results '
-    'so far. halving is short for grid with --pruner=halving, bayesian for '
-    'tpe.',
+    'Search over configurations, by a sampler of Optuna. grid: all of them. '
+    'random, tpe, qmc: --trials of them, drawn at random, by a tree-structured '
+    'Parzen estimator of the results so far, or from a Sobol sequence; an axis '
+    'may then be a range, such as client_learning_rate=0.001..1.',
   ),
   _flag(
     'pruner',
-    Literal['none', 'halving'],
+    Literal['none', 'halving', 'median'],
     'none',
-    'Early stopping of runs. halving: asynchronous successive halving, which '
-    'stops all but the best runs at a growing number of rounds.',
+    'Early stopping of runs, by a pruner of Optuna. halving: asynchronous '
+    'successive halving, which stops all but the best third after a ninth and '
+    'after a third of the rounds. median: stops runs that are worse than the '
+    'median at the same round.',
   ),
   _flag(
     'trials',
     parameters.Count,
     None,
-    'Number of configurations that --search=random, tpe or gp tries; by '
-    'default 20.',
-  ),
-  _flag(
-    'halving_factor',
-    parameters.Annotated[int, parameters.Range(low=2)],
-    None,
-    'With --pruner=halving, one in this many runs continues; by default 3.',
+    'Number of configurations that --search=random, tpe or qmc tries; by '
+    f'default {_TRIALS}.',
   ),
   _flag(
     'storage',
@@ -103,27 +98,7 @@ _FLAGS = (
     parameters.NonNegativeInt,
     None,
     'Number of parallel worker processes; 0 runs everything in this process. '
-    'By default 1; on a Ray cluster, as many as fit.',
-  ),
-  _flag(
-    'ray_address',
-    str,
-    None,
-    'Run the workers on the machines of a Ray cluster: auto, or host:port of '
-    'its head. All machines must share --root_output_dir.',
-  ),
-  _flag(
-    'cpus_per_trial',
-    parameters.Count,
-    1,
-    'Number of cores per run on a cluster.',
-  ),
-  _flag(
-    'gpus_per_trial',
-    parameters.NonNegative,
-    None,
-    'Number of GPUs per run on a cluster, such as 0.5 for two runs on one '
-    'GPU; by default 1, if the cluster has GPUs.',
+    'By default 1.',
   ),
   _flag(
     'runs_per_process',
@@ -180,11 +155,13 @@ class Sweep:
 
   Attributes:
     folder: The sweep's folder.
-    points: The runs.
+    points: The runs of a grid; none for a search.
     dry_run: Whether to list the runs instead of running them.
     options: Values of the flags of `build_options`.
     tuned_on: The seed that configurations are selected on, before the best of
       each method is repeated on other seeds; `None` if all seeds are equal.
+    space: What a search draws from.
+    select: The name of the rule that selects configurations.
   """
 
   folder: pathlib.Path
@@ -192,34 +169,30 @@ class Sweep:
   dry_run: bool
   options: Mapping[str, Any]
   tuned_on: Optional[int] = None
+  space: Optional[grids.Space] = None
+  select: str = scores.DEFAULT
 
   @property
-  def select(self) -> str:
-    """The name of the rule that selects configurations."""
-    return self.options['select'] or scores.default_rule(
-      point.identity for point in self.points
+  def trials(self) -> int:
+    """Number of configurations that a search tries."""
+    return self.options['trials'] or _TRIALS
+
+  @functools.cached_property
+  def configurations(self) -> dict[grids.Configuration, list[grids.Point]]:
+    """The points of each configuration of a grid, one a seed."""
+    found: dict[grids.Configuration, list[grids.Point]] = {}
+    for point in self.points:
+      found.setdefault(grids.configuration(point.flags), []).append(point)
+    return found
+
+  @property
+  def learns(self) -> bool:
+    """Whether results decide which runs come next."""
+    return (
+      self.tuned_on is not None
+      or self.space is not None
+      or self.options['pruner'] != 'none'
     )
-
-  @property
-  def repeats(self) -> list[int]:
-    """The seeds on which the best configurations are repeated."""
-    seeds = dict.fromkeys(point.identity['seed'] for point in self.points)
-    return [seed for seed in seeds if self.tuned_on not in (None, seed)]
-
-  @property
-  def in_processes(self) -> bool:
-    """Whether runs have their own processes."""
-    return self.options['workers'] != 0
-
-  @property
-  def sampler(self) -> str:
-    """The sampler of configurations: 'grid', 'random', 'tpe' or 'gp'."""
-    return _read_search(self.options)[0]
-
-  @property
-  def pruner(self) -> str:
-    """The pruner of runs: 'none' or 'halving'."""
-    return _read_search(self.options)[1]
 
   def log_of(self, name: str) -> pathlib.Path:
     """Returns the log file of a run."""
@@ -233,31 +206,54 @@ def parse(arguments: Sequence[str]) -> Sweep:
     SettingsError: If a flag is not accepted; the message is one sentence.
   """
   options, rest = build_options().split(arguments)
-  _check_search(options)
+  searches = options['search'] != 'grid'
+  if options['trials'] is not None and not searches:
+    raise errors.SettingsError(
+      f'--trials={options["trials"]} would be ignored: --search=grid.'
+    )
   axes = _read_axes(options)
+  shared_axes = axes.get(grids.ALL, {})
   parser = flags_lib.Flags()
-  parser.know(*axes.shared.get('task', ()))
+  parser.know(*shared_axes.get('task', ()))
   given = parser.given(rest)
   seeds = _read_seeds(options, axes, given)
   if seeds:
-    axes = dataclasses.replace(axes, shared={**axes.shared, 'seed': seeds})
+    axes = {**axes, grids.ALL: {**shared_axes, 'seed': seeds}}
     given.pop('seed', None)
   blocks = grids.with_axes(
     _choose_blocks(options['grid'], axes, given), axes, given
   )
+  ranges = [
+    flag
+    for block in blocks
+    for flag, values in block.axes.items()
+    if grids.range_of(values)
+  ]
+  if ranges and not searches:
+    raise errors.SettingsError(
+      f'--axis={ranges[0]} is a range, of which --search=random, tpe or qmc '
+      'draw values; a grid needs a list of values.'
+    )
   shared = _parse_shared(options['grid'], blocks[0], given)
   of_runs = {k: v for k, v in given.items() if k not in _OF_THE_SWEEP}
-  points = grids.points(of_runs, blocks, '')
+  space = grids.Space(blocks, grids.Parser(of_runs))
+  points = space.points(samples=searches)
   _check_lengths(options, points)
-  _check_cluster(options, points)
   name = shared.settings.experiment_name or default_name(points)
   folder = pathlib.Path(shared.settings.root_output_dir) / name
+  space = dataclasses.replace(
+    space,
+    root=str(folder / 'runs'),
+    whole=[flag for flag in ranges if space.parser.is_whole(flag)],
+  )
   return Sweep(
     folder,
-    [_below(folder, p) for p in points],
+    [] if searches else [_below(folder, p) for p in points],
     shared.dry_run,
     options,
     tuned_on=int(seeds[0]) if seeds else None,
+    space=space if searches else None,
+    select=options['select'] or scores.default_rule(p.identity for p in points),
   )
 
 
@@ -272,8 +268,8 @@ def _read_seeds(
   """
   if not options['tune'] and options['repeat_best'] is None:
     return []
-  for flag in axes.flags():
-    if flag in runs.SEEDS:
+  for flag in runs.SEEDS:
+    if any(flag in of_method for of_method in axes.values()):
       raise errors.SettingsError(
         f'--axis={flag} and --tune cannot be combined: configurations are '
         'tuned on --seed, and the best are repeated on the seeds of '
@@ -300,68 +296,14 @@ def _read_seeds(
   return every
 
 
-def _read_search(options: Mapping[str, Any]) -> tuple[str, str]:
-  """Returns the sampler and the pruner of --search and --pruner."""
-  if options['search'] == 'halving':
-    return 'grid', 'halving'
-  sampler = 'tpe' if options['search'] == 'bayesian' else options['search']
-  return sampler, options['pruner']
-
-
-def _check_search(options: Mapping[str, Any]) -> None:
-  sampler, pruner = _read_search(options)
-  ignored = []
-  if sampler == 'grid':
-    ignored.append(('trials', f'--search={options["search"]}'))
-  if pruner == 'none':
-    ignored.append(('halving_factor', '--pruner=none'))
-  for flag, reason in ignored:
-    if options[flag] is not None:
-      raise errors.SettingsError(
-        f'--{flag}={options[flag]} would be ignored: {reason}.'
-      )
-  if sampler == 'gp' and importlib.util.find_spec('torch') is None:
-    raise errors.SettingsError(
-      '--search=gp needs PyTorch, which is not among the requirements of '
-      'tff-adaptive: pip install torch, or use --search=tpe.'
-    )
-
-
 def _check_lengths(
   options: Mapping[str, Any], points: Sequence[grids.Point]
 ) -> None:
   totals = sorted({p.total_rounds for p in points})
-  if _read_search(options)[1] == 'halving' and len(totals) > 1:
+  if options['pruner'] != 'none' and len(totals) > 1:
     raise errors.SettingsError(
-      '--pruner=halving compares runs after equal rounds, but --total_rounds '
-      f'is {", ".join(map(str, totals))}.'
-    )
-
-
-def _check_cluster(
-  options: Mapping[str, Any], points: Sequence[grids.Point]
-) -> None:
-  address = options['ray_address']
-  if address is None:
-    if options['gpus_per_trial'] is not None or options['cpus_per_trial'] != 1:
-      raise errors.SettingsError(
-        '--cpus_per_trial and --gpus_per_trial would be ignored without '
-        '--ray_address.'
-      )
-    return
-  try:
-    runtime_flags.check_ray(address)
-  except parameters.ParameterError as e:
-    raise options_lib.refusal(e) from e
-  if options['workers'] == 0:
-    raise errors.SettingsError(
-      '--workers=0 runs everything in this process, and --ray_address on a '
-      'cluster: give one of them.'
-    )
-  if any(point.identity['runtime'] == 'ray' for point in points):
-    raise errors.SettingsError(
-      '--ray_address of a sweep runs each trial on one machine, and '
-      '--runtime=ray one trial on all of them: give one of them.'
+      f'--pruner={options["pruner"]} compares runs after equal rounds, but '
+      f'--total_rounds is {", ".join(map(str, totals))}.'
     )
 
 
@@ -380,38 +322,35 @@ def _read_axes(options: Mapping[str, Any]) -> grids.Axes:
   grid = options['grid']
   if grid is not None and _is_file(grid):
     filed = grids.read_axes(pathlib.Path(grid))
-    methods = dict.fromkeys([*filed.own, *axes.own])
-    axes = grids.Axes(
-      {**filed.shared, **axes.shared},
-      {m: {**filed.own.get(m, {}), **axes.own.get(m, {})} for m in methods},
-    )
-  for flag in axes.flags():
-    if flag in _OF_THE_SWEEP:
-      raise errors.SettingsError(f'--{flag} cannot be an axis of a sweep.')
-  for method, own in axes.own.items():
-    if 'algorithm' in own:
-      raise errors.SettingsError(
-        f'--algorithm cannot be an axis of {method}, which is itself an '
-        'algorithm.'
-      )
+    axes = {
+      method: {**filed.get(method, {}), **axes.get(method, {})}
+      for method in {**filed, **axes}
+    }
+  for method, of_method in axes.items():
+    for flag in of_method:
+      if flag in _OF_THE_SWEEP or (flag == 'algorithm' and method != grids.ALL):
+        raise errors.SettingsError(
+          f'--{flag} cannot be an axis of a sweep'
+          + ('.' if method == grids.ALL else f' for one method, {method}.')
+        )
   return axes
 
 
 def _choose_blocks(
   grid: Optional[str], axes: grids.Axes, given: Mapping[str, str]
-) -> list[Block]:
+) -> list[grids.Block]:
   """Returns the blocks of a paper's grid, or an empty block for the axes."""
   if grid is not None and not _is_file(grid):
     return papers.load(grid, given.get('algorithm'))
-  if not axes.flags() and not axes.own:
+  if not axes:
     raise errors.SettingsError(
       'A sweep needs --axis=FLAG=V1,V2,... (one or more) or --grid=NAME.'
     )
-  return [Block()]
+  return [grids.Block()]
 
 
 def _parse_shared(
-  grid: Optional[str], block: Block, given: Mapping[str, str]
+  grid: Optional[str], block: grids.Block, given: Mapping[str, str]
 ) -> flags_lib.Parsed:
   """Parses the flags that all points share, using one point as an example.
 
@@ -420,9 +359,10 @@ def _parse_shared(
   if grid is not None and not _is_file(grid):
     given = {k: v for k, v in given.items() if k in _OF_THE_SWEEP}
     return grids.Parser(given).parse({})
-  flags = block.points()[0]
+  ends = {k: (grids.range_of(v) or v)[0] for k, v in block.axes.items()}
   axes = [axis for axis in block.axes if axis not in block.own]
-  return grids.understand(grids.Parser(given), flags, axes)[0]
+  parser = grids.Parser(given)
+  return grids.understand(parser, {**block.fixed, **ends}, axes)[0]
 
 
 def _below(folder: pathlib.Path, point: grids.Point) -> grids.Point:
@@ -437,33 +377,23 @@ def default_name(points: Sequence[grids.Point]) -> str:
   return f'sweep-{tasks.short(points[0].identity["task"])}-{digest}'
 
 
-def _left_out(points: Sequence[grids.Point]) -> dict[str, list[str]]:
-  """Returns, by axis, the methods that do not use it."""
-  found: dict[str, list[str]] = {}
-  for point in points:
-    for flag in point.left_out:
-      names = found.setdefault(flag, [])
-      if point.algorithm not in names:
-        names.append(point.algorithm)
-  return found
-
-
 def describe(sweep: Sweep) -> str:
   """Lists the points, for --dry_run."""
-  points = sweep.points
-  if sweep.tuned_on is not None:
-    points = [p for p in points if p.identity['seed'] == sweep.tuned_on]
+  if sweep.space is not None:
+    lines = [f'{sweep.trials} configurations, results in {sweep.folder}']
+    for block in sweep.space.blocks:
+      lines += [f'  {k}: {", ".join(v)}' for k, v in block.axes.items()]
+    return '\n'.join(lines)
+  points = [
+    p for p in sweep.points if sweep.tuned_on in (None, p.identity['seed'])
+  ]
   lines = [f'{len(points)} runs, results in {sweep.folder}']
   lines += [f'  {p.name}' for p in points]
   if sweep.tuned_on is not None:
+    seeds = dict.fromkeys(f'{p.identity["seed"]}' for p in sweep.points)
     lines.append(
       f"and each method's best of seed {sweep.tuned_on} again on seeds "
-      + ', '.join(map(str, sweep.repeats))
-    )
-  for flag, names in _left_out(sweep.points).items():
-    lines.append(
-      f'--{flag} is no axis of {", ".join(names)}, which '
-      f'{"does" if len(names) == 1 else "do"} not use it'
+      + ', '.join([*seeds][1:])
     )
   total = sum(p.total_rounds for p in points)
   also = '' if sweep.tuned_on is None else ', not counting the repeated runs'

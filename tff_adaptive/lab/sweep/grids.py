@@ -1,28 +1,90 @@
-"""The points of a sweep, built from its axes and grid and checked."""
+"""The points of a sweep, built from its axes and grid and checked.
+
+A grid consists of blocks, each a product of axes. Several blocks let every
+method have its own axes (no adaptivity for plain averaging). An axis is a list
+of values, or a range LOW..HIGH for a search.
+"""
 
 import dataclasses
 import functools
 import hashlib
+import itertools
 import json
 import math
 import pathlib
 import re
-from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
+from typing import NamedTuple
 from typing import Optional
 
 from tff_adaptive import errors
 from tff_adaptive import parameters
 from tff_adaptive.lab.flags import parsing as flags_lib
 from tff_adaptive.lab.flags import settings as settings_lib
+from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.report import runs
-from tff_adaptive.lab.sweep.blocks import Block
 
+Flags = dict[str, str]
 _LONGEST_NAME = 180
+
+
+class Range(NamedTuple):
+  """An interval from which a search draws the values of an axis.
+
+  Attributes:
+    low, high: Its ends, as text.
+  """
+
+  low: str
+  high: str
+
+  @property
+  def logarithmic(self) -> bool:
+    """Whether it is positive and spans a decade, as of learning rates."""
+    return 0 < 10 * float(self.low) <= float(self.high)
+
+
+def range_of(values: Sequence[str]) -> Optional[Range]:
+  """Parses an axis of the form LOW..HIGH; `None` for a list of values.
+
+  Raises:
+    SettingsError: If the ends are not two numbers in ascending order.
+  """
+  if len(values) != 1 or '..' not in values[0]:
+    return None
+  low, _, high = values[0].partition('..')
+  ends = [number(end) for end in (low, high)]
+  if ends[0] is None or ends[1] is None or ends[0] >= ends[1]:
+    raise errors.SettingsError(
+      f'A range must be LOW..HIGH, such as 0.001..1, got {values[0]!r}.'
+    )
+  return Range(low, high)
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+  """A product of axes.
+
+  Attributes:
+    fixed: Flags that all points of the block share, as text.
+    axes: Values by flag, as text.
+    own: Axes specific to the block's method, which must accept them.
+  """
+
+  fixed: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  axes: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+  own: Collection[str] = ()
+
+  def points(self) -> list[Flags]:
+    """Returns all combinations; the last axis changes fastest."""
+    return [
+      {**self.fixed, **dict(zip(self.axes, values, strict=True))}
+      for values in itertools.product(*self.axes.values())
+    ]
 
 
 class Parser:
@@ -41,6 +103,10 @@ class Parser:
   @functools.cached_property
   def _flags(self) -> flags_lib.Flags:
     return flags_lib.Flags()
+
+  def is_whole(self, flag: str) -> bool:
+    """Returns whether a flag's values are integers."""
+    return self._flags.kind(flag) is int
 
   def parse(self, flags: Mapping[str, str]) -> flags_lib.Parsed:
     """Parses a point's own flags together with the shared ones.
@@ -62,7 +128,6 @@ class Point:
     identity: The identity of its settings.
     parser: The parser of its flags.
     root: The folder that contains its own.
-    left_out: Axes of the sweep that its method does not use.
   """
 
   name: str
@@ -70,7 +135,6 @@ class Point:
   identity: Mapping[str, Any]
   parser: 'Parser' = dataclasses.field(compare=False, repr=False)
   root: str = ''
-  left_out: tuple[str, ...] = ()
 
   @functools.cached_property
   def settings(self) -> settings_lib.Settings:
@@ -110,14 +174,6 @@ def configuration(flags: Mapping[str, str]) -> Configuration:
   return tuple((k, v) for k, v in flags.items() if k not in runs.SEEDS)
 
 
-def words_of(flags: Mapping[str, str]) -> Configuration:
-  """Returns the flags of a point whose values are words, such as a method.
-
-  Points that differ only in numbers mostly share a traced round.
-  """
-  return tuple((k, v) for k, v in flags.items() if number(v) is None)
-
-
 def number(text: str) -> Optional[float]:
   """Parses a flag's value as a number; `None` if it is a word."""
   try:
@@ -127,25 +183,9 @@ def number(text: str) -> Optional[float]:
   return value if math.isfinite(value) else None
 
 
-@dataclasses.dataclass(frozen=True)
-class Axes:
-  """The axes given by the user.
-
-  Attributes:
-    shared: Values by flag, for every method that uses the flag.
-    own: Values by flag for one method, by the method's name; they replace
-      shared ones.
-  """
-
-  shared: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
-  own: Mapping[str, Mapping[str, Sequence[str]]] = dataclasses.field(
-    default_factory=dict
-  )
-
-  def flags(self) -> list[str]:
-    """Lists the flags that have axes, without repetition."""
-    owned = (flag for axes in self.own.values() for flag in axes)
-    return list(dict.fromkeys([*self.shared, *owned]))
+# Values by method and flag; the method `ALL` stands for all.
+Axes = Mapping[str, Mapping[str, Sequence[str]]]
+ALL = '*'
 
 
 def parse_axes(texts: Sequence[str]) -> Axes:
@@ -154,8 +194,7 @@ def parse_axes(texts: Sequence[str]) -> Axes:
   Raises:
     SettingsError: If one is malformed or given twice.
   """
-  shared: dict[str, Sequence[str]] = {}
-  own: dict[str, dict[str, Sequence[str]]] = {}
+  axes: dict[str, dict[str, Sequence[str]]] = {}
   for text in texts:
     match = re.fullmatch(r'(?:--)?(?:(\w+):)?(\w+)=(.+)', text)
     values = [v.strip() for v in match.group(3).split(',')] if match else []
@@ -164,75 +203,53 @@ def parse_axes(texts: Sequence[str]) -> Axes:
         '--axis must be FLAG=VALUE,VALUE,... or METHOD:FLAG=VALUE,VALUE,..., '
         f'got {text!r}.'
       )
-    method, flag = match.group(1), match.group(2)
-    name = f'{method}:{flag}' if method else flag
-    axes = own.setdefault(method, {}) if method else shared
-    if flag in axes:
+    of_method = axes.setdefault(match.group(1) or ALL, {})
+    name = text.partition('=')[0]
+    if match.group(2) in of_method:
       raise errors.SettingsError(f'--axis={name} is given twice.')
-    axes[flag] = _different(f'--axis={name}', values)
-  return Axes(shared, own)
-
-
-def _different(name: str, values: Sequence[str]) -> Sequence[str]:
-  """Returns an axis' values; raises `SettingsError` if one is repeated."""
-  repeated = sorted({v for v in values if values.count(v) > 1})
-  if repeated:
-    raise errors.SettingsError(f'{name} lists the value {repeated[0]} twice.')
-  return values
+    if len(set(values)) < len(values):
+      raise errors.SettingsError(f'--axis={name} lists a value twice.')
+    of_method[match.group(2)] = values
+  return axes
 
 
 def read_axes(path: pathlib.Path) -> Axes:
   """Reads a file of axes by method: {"METHOD": {"FLAG": [VALUE, ...]}}.
 
-  The method "*" stands for all; a single value needs no list.
+  A single value needs no list.
 
   Raises:
     SettingsError: If the file cannot be read or is malformed.
   """
-  form = '{"METHOD or *": {"FLAG": [VALUE, ...]}}'
   try:
     # Numbers keep their spelling, because they name folders.
-    found = json.loads(
-      path.read_text(encoding='utf-8'), parse_float=str, parse_int=str
-    )
-  except (OSError, ValueError, RecursionError) as e:
+    found = json.loads(files.read(path), parse_float=str, parse_int=str)
+    axes = {
+      method: {flag: _texts(values) for flag, values in flags.items()}
+      for method, flags in found.items()
+    }
+  except (OSError, ValueError, RecursionError, AttributeError) as e:
     raise errors.SettingsError(
-      f'--grid={path} cannot be read as JSON, {form}: {errors.reason(e)}.'
+      f'--grid={path} cannot be read as JSON, {{"METHOD or *": {{"FLAG": '
+      f'[VALUE, ...]}}}}: {errors.reason(e)}.'
     ) from e
-  if not isinstance(found, dict) or not found:
-    raise errors.SettingsError(f'--grid={path} must hold {form}.')
-  axes: dict[str, dict[str, Sequence[str]]] = {}
-  for method, flags in found.items():
-    if not isinstance(flags, dict):
-      raise errors.SettingsError(
-        f'--grid={path} must hold {form}; {method!r} has {flags!r:.40}.'
-      )
-    # A method without axes of its own still belongs to the sweep.
-    axes[method] = {}
-    for flag, values in flags.items():
-      texts = [_axis_text(v) for v in _as_list(values)]
-      if not texts or None in texts:
-        raise errors.SettingsError(
-          f'--grid={path}: {flag!r} of {method!r} must be a list of numbers, '
-          f'words, true and false, got {values!r:.40}.'
-        )
-      known = [text for text in texts if text is not None]
-      axes[method][flag] = _different(
-        f'--grid={path}: {flag!r} of {method!r}', known
-      )
-  shared = axes.pop('*', {})
-  return Axes(shared, axes)
+  return axes
 
 
-def _as_list(values: Any) -> list[Any]:
-  return values if isinstance(values, list) else [values]
-
-
-def _axis_text(value: Any) -> Optional[str]:
-  """Formats a JSON value as a flag's text; `None` if it cannot be one."""
-  if isinstance(value, bool):
-    return str(value).lower()
-  return value if isinstance(value, str) and value else None
+def _texts(values: Any) -> list[str]:
+  """Formats an axis' values in JSON as text."""
+  texts = [
+    str(v).lower() if isinstance(v, bool) else v
+    for v in (values if isinstance(values, list) else [values])
+  ]
+  if not all(isinstance(v, str) and v for v in texts) or len(set(texts)) < max(
+    len(texts), 1
+  ):
+    raise ValueError(
+      'an axis is a list of different numbers, words, true and false, got '
+      f'{values!r:.40}'
+    )
+  return texts
 
 
 def with_axes(
@@ -248,32 +265,31 @@ def with_axes(
   Raises:
     SettingsError: If a method with axes of its own is not part of the sweep.
   """
-  shared = [_with(block, axes.shared) for block in blocks]
-  if not axes.own:
-    return shared
+  blocks = [_with(block, axes.get(ALL, {})) for block in blocks]
+  own = {method: of for method, of in axes.items() if method != ALL}
+  if not own:
+    return blocks
   # Each method has a block of its own.
   apart: list[tuple[Optional[str], Block]] = []
-  for block in shared:
+  for block in blocks:
     names = block.axes.get('algorithm')
     fixed = block.fixed.get('algorithm', given.get('algorithm'))
     if names is None and fixed is None and 'preset' not in block.axes:
-      names = list(axes.own)
-    if names is None:
-      apart.append((fixed, block))
-      continue
+      names = list(own)
     rest = {k: v for k, v in block.axes.items() if k != 'algorithm'}
     apart += [
-      (name, Block({'algorithm': name, **block.fixed}, rest)) for name in names
-    ]
+      (name, Block({'algorithm': name, **block.fixed}, rest))
+      for name in names or ()
+    ] or [(fixed, block)]
   there = dict.fromkeys(name for name, _ in apart if name is not None)
-  for method in axes.own:
+  for method in own:
     if method not in there:
       raise errors.SettingsError(
         f'{method} has axes of its own and is no method of the sweep, whose '
         f'methods are {", ".join(there) or "chosen by presets"}; add it to '
         '--axis=algorithm=..., or omit these axes.'
       )
-  return [_with(b, axes.own.get(name or '', {}), own=True) for name, b in apart]
+  return [_with(b, own.get(name or '', {}), own=True) for name, b in apart]
 
 
 def _with(
@@ -296,30 +312,19 @@ def name_of(flags: Mapping[str, str]) -> str:
   return f'{safe[:_LONGEST_NAME]}-{digest}'
 
 
-@dataclasses.dataclass(frozen=True)
-class Understood:
-  """The flags of a point, resolved for its method.
-
-  Attributes:
-    flags: The point's flags, without the axes that its method does not use.
-    identity: The identity of the resulting settings.
-    left_out: The axes that its method does not use, with the error about each.
-  """
-
-  flags: Mapping[str, str]
-  identity: Mapping[str, Any]
-  left_out: Mapping[str, errors.SettingsError]
-
-
 def understand(
   parser: Parser, flags: Mapping[str, str], axes: Collection[str]
-) -> tuple[flags_lib.Parsed, Understood]:
+) -> tuple[flags_lib.Parsed, Flags, dict[str, errors.SettingsError]]:
   """Parses a point's flags, dropping axes that its method does not use.
 
   Args:
     parser: The parser.
     flags: The point's own flags, as text.
     axes: Names of the flags that are axes of the sweep.
+
+  Returns:
+    The resolved flags, the point's flags without the dropped axes, and the
+    error about each of these.
 
   Raises:
     SettingsError: If the flags are not accepted for another reason.
@@ -328,8 +333,7 @@ def understand(
   flags = dict(flags)
   while True:
     try:
-      parsed = parser.parse(flags)
-      return parsed, Understood(flags, parsed.settings.identity, left_out)
+      return parser.parse(flags), flags, left_out
     except errors.SettingsError as e:
       unused = e.__cause__
       if (
@@ -337,168 +341,135 @@ def understand(
         or unused.parameter not in flags
         or unused.parameter not in axes
       ):
-        raise
+        if len(flags) < 2:
+          raise
+        raise errors.SettingsError(
+          f'{e} (In the point {name_of(flags)}.)'
+        ) from e
       del flags[unused.parameter]
       left_out[unused.parameter] = e
 
 
-# Marks an entry that an identity lacks.
-_ABSENT = object()
+@dataclasses.dataclass(frozen=True)
+class Space:
+  """The blocks of a sweep, from which grids and searches take points.
 
-
-class _Part:
-  """Points that differ only in numbers, of which a few are parsed.
-
-  Each value of each axis is parsed once, with the first values of the other
-  axes. If each axis changes entries of the identity that no other axis changes,
-  these determine the identities of all points. The point of all last values is
-  parsed to verify this. If it does not hold, or saves nothing, every point is
-  parsed.
+  Attributes:
+    blocks: The blocks.
+    parser: The parser of the flags that all points share.
+    root: The folder that contains the runs' folders.
+    whole: The axes whose values are integers.
   """
 
-  def __init__(
-    self,
-    make: Callable[[Mapping[str, str]], Understood],
-    first: Mapping[str, str],
-    axes: Mapping[str, Sequence[str]],
-  ):
-    """Parses the points that determine the others.
+  blocks: Sequence[Block]
+  parser: Parser
+  root: str = ''
+  whole: Collection[str] = ()
+
+  def point(
+    self, flags: Mapping[str, str], block: Block
+  ) -> tuple[Point, dict[str, errors.SettingsError]]:
+    """Returns a point of a block, and the errors about axes it has no use for.
+
+    Raises:
+      SettingsError: If the flags are not accepted.
+    """
+    # The user's flags override those of a grid.
+    flags = {k: v for k, v in flags.items() if k not in self.parser.given}
+    shared = [axis for axis in block.axes if axis not in block.own]
+    parsed, used, left_out = understand(self.parser, flags, shared)
+    identity = parsed.settings.identity
+    point = Point(name_of(used), used, identity, self.parser, self.root)
+    return point, left_out
+
+  def draw(self, trial: Any) -> Point:
+    """Returns a point that Optuna draws, with the first seeds.
 
     Args:
-      make: Parses a point.
-      first: The point of all first values.
-      axes: Values of the axes along which points differ, by flag.
-
-    Raises:
-      SettingsError: If one of the points is not accepted.
+      trial: Optuna's trial.
     """
-    self._make = make
-    self._first = make(first)
-    self._axes = {k: v for k, v in axes.items() if k in self._first.flags}
-    # By axis and value: the entries that follow from it.
-    self._entries: dict[str, dict[str, dict[str, Any]]] = {}
-    sizes = [len(values) for values in self._axes.values()]
-    self._is_separable = math.prod(sizes) > sum(sizes) + 2 and self._look()
+    several = len(self.blocks) > 1
+    index = (
+      trial.suggest_int('block', 0, len(self.blocks) - 1) if several else 0
+    )
+    block = self.blocks[index]
+    flags = dict(block.fixed)
+    for flag, values in block.axes.items():
+      # Blocks may have different values of the same flag.
+      name = f'{index}:{flag}' if several else flag
+      between = range_of(values)
+      if flag in runs.SEEDS or (len(values) == 1 and between is None):
+        flags[flag] = values[0]
+      elif between is None:
+        flags[flag] = trial.suggest_categorical(name, list(values))
+      elif flag in self.whole:
+        flags[flag] = f'{trial.suggest_int(name, *map(int, between))}'
+      else:
+        ends = [float(end) for end in between]
+        value = trial.suggest_float(name, *ends, log=between.logarithmic)
+        # A few digits, the same in folders, tables and runs.
+        flags[flag] = f'{value:.4g}'
+    return self.point(flags, block)[0]
 
-  def understand(self, flags: Mapping[str, str]) -> Understood:
-    """Resolves one of the points.
+  def find(self, flags: Mapping[str, str]) -> Point:
+    """Returns the point of a drawn configuration."""
+    return self.point(flags, self._block_of(flags))[0]
 
-    Raises:
-      SettingsError: If the point is parsed and not accepted.
-    """
-    return self._compose(flags) if self._is_separable else self._make(flags)
+  def repeats(self, flags: Mapping[str, str]) -> list[Point]:
+    """Returns the points of a drawn configuration on the other seeds."""
+    block = self._block_of(flags)
+    seeds = {k: v for k, v in block.axes.items() if k in runs.SEEDS}
+    others = Block({}, seeds).points()[1:]
+    return [self.point({**flags, **other}, block)[0] for other in others]
 
-  def _look(self) -> bool:
-    """Parses each value once; returns whether these determine all points."""
-    taken: set[str] = set()
-    for flag, values in self._axes.items():
-      found = {v: self._make({**self._first.flags, flag: v}) for v in values}
-      changed = {
-        name
-        for understood in found.values()
-        for name in understood.identity.keys() | self._first.identity.keys()
-        if understood.identity.get(name, _ABSENT)
-        != self._first.identity.get(name, _ABSENT)
-      }
-      if changed & taken or any(u.left_out for u in found.values()):
-        return False
-      taken |= changed
-      self._entries[flag] = {
-        v: {name: u.identity.get(name, _ABSENT) for name in changed}
-        for v, u in found.items()
-      }
-    last = {flag: values[-1] for flag, values in self._axes.items()}
-    last = {**self._first.flags, **last}
-    parsed, composed = self._make(last), self._compose(last)
-    return not parsed.left_out and parsed.identity == composed.identity
-
-  def _compose(self, flags: Mapping[str, str]) -> Understood:
-    left_out = self._first.left_out
-    identity = dict(self._first.identity)
-    for flag, entries in self._entries.items():
-      identity |= entries[flags[flag]]
-    return Understood(
-      {k: v for k, v in flags.items() if k not in left_out},
-      {k: v for k, v in identity.items() if v is not _ABSENT},
-      left_out,
+  def _block_of(self, flags: Mapping[str, str]) -> Block:
+    return next(
+      block
+      for block in self.blocks
+      if all(flags.get(k, v) == v for k, v in block.fixed.items())
     )
 
+  def _samples(self) -> Iterator[tuple[Block, Flags]]:
+    """Yields flags that between them have every value and end of every axis."""
+    for block in self.blocks:
+      ends = {k: range_of(v) or v for k, v in block.axes.items()}
+      first = {k: v[0] for k, v in ends.items()}
+      yield block, {**block.fixed, **first}
+      for flag, values in ends.items():
+        for value in values[1:]:
+          yield block, {**block.fixed, **first, flag: value}
 
-def _understand_block(parser: Parser, block: Block) -> Iterator[Understood]:
-  """Resolves the points of a block, in order.
+  def points(self, *, samples: bool = False) -> list[Point]:
+    """Returns every point, checking the values of axes.
 
-  Raises:
-    SettingsError: If a parsed point is not accepted.
-  """
+    Args:
+      samples: Whether to return only points that have between them every value
+        and end of every axis, as a search needs.
 
-  def make(flags: Mapping[str, str]) -> Understood:
-    try:
-      shared = [axis for axis in block.axes if axis not in block.own]
-      return understand(parser, flags, shared)[1]
-    except errors.SettingsError as e:
-      if len(flags) < 2:
-        raise
-      raise errors.SettingsError(f'{e} (In the point {name_of(flags)}.)') from e
-
-  # The value of a word axis, such as a method, determines the other axes' use.
-  words = [
-    flag
-    for flag, values in block.axes.items()
-    if any(number(value) is None for value in values)
-  ]
-  numbers = {k: v for k, v in block.axes.items() if k not in words}
-  parts: dict[tuple[str, ...], _Part] = {}
-  for flags in block.points():
-    # The user's flags override those of a grid.
-    flags = {k: v for k, v in flags.items() if k not in parser.given}
-    chosen = tuple(flags[word] for word in words)
-    if chosen not in parts:
-      parts[chosen] = _Part(make, flags, numbers)
-    yield parts[chosen].understand(flags)
-
-
-def points(
-  given: Mapping[str, str], blocks: Sequence[Block], root: str
-) -> list[Point]:
-  """Builds every run of a sweep and checks the values of its axes.
-
-  Args:
-    given: Flags that all points share, as text; they override a block's.
-    blocks: The grid.
-    root: The folder that contains the runs' folders.
-
-  Raises:
-    SettingsError: If a flag is unknown, a value is not accepted, or two points
-      are the same experiment.
-  """
-  parser = Parser(given)
-  result: list[Point] = []
-  seen: dict[str, str] = {}
-  useless: dict[str, errors.SettingsError] = {}
-  for block in blocks:
-    for axis in block.axes:
-      if axis in given:
+    Raises:
+      SettingsError: If a flag is unknown, a value is not accepted, or two
+        points are the same experiment.
+    """
+    every = ((b, flags) for b in self.blocks for flags in b.points())
+    result: dict[str, Point] = {}
+    useless: dict[str, errors.SettingsError] = {}
+    for axis in {axis for block in self.blocks for axis in block.axes}:
+      if axis in self.parser.given:
         raise errors.SettingsError(
           f'--{axis} is both an axis of the sweep and a flag; give one of them.'
         )
-    for found in _understand_block(parser, block):
-      useless = {**found.left_out, **useless}
-      name = name_of(found.flags)
-      key = repr(sorted(found.identity.items()))
-      if key in seen and seen[key] == name and found.left_out:
-        continue  # They differ only in an axis that the method does not use.
-      if key in seen:
+    for block, flags in self._samples() if samples else every:
+      point, left_out = self.point(flags, block)
+      useless = {**left_out, **useless}
+      key = repr(sorted(point.identity.items()))
+      same = result.setdefault(key, point)
+      # They may differ only in an axis that the method does not use.
+      if same is not point and (same.name != point.name or not left_out):
         raise errors.SettingsError(
-          f'The points {seen[key]} and {name} of the sweep are the same '
+          f'The points {same.name} and {point.name} of the sweep are the same '
           'experiment; omit one of them.'
         )
-      seen[key] = name
-      result.append(
-        Point(
-          name, found.flags, found.identity, parser, root, tuple(found.left_out)
-        )
-      )
-  for flag, error in useless.items():
-    if not any(flag in point.flags for point in result):
-      raise error  # No point uses it.
-  return result
+    for flag, error in useless.items():
+      if not any(flag in point.flags for point in result.values()):
+        raise error  # No point uses it.
+    return list(result.values())

@@ -1,20 +1,18 @@
-"""The launch of a sweep, in one process or several, here or on a cluster.
+"""The launch of a sweep, in one process or several.
 
 A sweep's folder contains `sweep.json` (which marks it as a sweep's),
-`study.sqlite` (the runs and their outcomes, unless --storage is elsewhere),
-`results.csv` (the same as text), `runs/` (one folder per run), `logs/` and
-`tensorboard/`. A sweep can be stopped or killed at any time; the same command
-resumes it, and interrupted runs continue from their checkpoints.
+`study.journal` (the runs and their outcomes, unless --storage is elsewhere),
+`results.csv` (the same as text), `runs/` (one folder per run) and `logs/`. A
+sweep can be stopped or killed at any time; the same command resumes it, and
+interrupted runs continue from their checkpoints.
 """
 
 import contextlib
-import dataclasses
 import itertools
 import multiprocessing
 import signal
 import sys
 import time
-from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from multiprocessing import connection as connections
@@ -22,25 +20,23 @@ from typing import Any
 from typing import IO
 from typing import Optional
 
+import tqdm
+
 from tff_adaptive import errors
 from tff_adaptive.lab.recording import files
-from tff_adaptive.lab.report import runs
+from tff_adaptive.lab.recording import formatting
 from tff_adaptive.lab.report import sweeps
 from tff_adaptive.lab.sweep import flags
-from tff_adaptive.lab.sweep import hparams
 from tff_adaptive.lab.sweep import outcomes
-from tff_adaptive.lab.sweep import search
 from tff_adaptive.lab.sweep import storage
 from tff_adaptive.lab.sweep import study as study_lib
-from tff_adaptive.lab.sweep import ticker as ticker_lib
 from tff_adaptive.lab.sweep import worker
-from tff_adaptive.lab.training import reuse
 from tff_adaptive.lab.training.loop import stopping
 from tff_adaptive.runtime import machine
 
 _SECONDS_BETWEEN_LOOKS = 1.0
-# Of this process's time, at most, for the table of results.
-_SHARE_OF_WRITING = 0.05
+# Of this process's time, at most, for reading the study and writing the table.
+_SHARE_OF_TABLES = 0.05
 
 
 def run(
@@ -58,151 +54,118 @@ def run(
   Raises:
     SettingsError: If the folder belongs to another experiment, or another
       process is using it; nothing is changed.
+    RunError: If the study cannot be read or written, or the disk is full.
     Stopped: If a signal stopped the sweep; finished work is kept.
   """
-  scheduler = search.scheduler_of(sweep)
-  with _folder(sweep), search.open_study(sweep, scheduler) as study:
-    # Printed first, because writing many runs to the study takes a while.
-    print(_announce(sweep, scheduler), file=stream or sys.stdout, flush=True)
-    study.add(sweep.points)
+  stream = stream or sys.stdout
+  place = storage.describe(sweep.folder, sweep.options['storage'])
+  with (
+    _folder(sweep) as folder,
+    study_lib.Study(sweep) as study,
+    storage.complaints(place),
+  ):
+    print(f'Sweep in {sweep.folder}.', file=stream, flush=True)
+    study.start()
     files.make_folder(sweep.folder)
-    sweeps.write(
-      sweep.folder,
-      sweeps.SweepRecord(
-        scheduler.rule.name,
-        sweep.options['storage'] is not None,
-        sweep.tuned_on,
-      ),
-    )
-    _take_up(sweep, study)
-    ticker = ticker_lib.Ticker(
-      _rows(sweep, scheduler, study), scheduler.most_runs, stream
-    )
-    ticker.say(f'{ticker.left} of {scheduler.most_runs} runs left.')
+    shared = sweep.options['storage'] is not None
+    record = sweeps.SweepRecord(sweep.select, shared, sweep.tuned_on)
+    sweeps.write(sweep.folder, record)
     signals = stopping.Signals()
-
-    def write() -> None:
-      rows = _rows(sweep, scheduler, study)
-      ticker.update(rows)
-      outcomes.write_table(sweep.folder, _shown(sweep, rows))
-
-    table = _Table(write)
-
-    def report(kind: str, name: str, value: Any) -> None:
-      if kind == 'started':
-        ticker.started(name)
-      elif kind == 'round':
-        ticker.round(name, value)
-      elif kind == 'over':
-        table.changed = True
-        ticker.over(name, value)
-      table.update()
-      ticker.show()
-      signals.check()
-
+    progress = _Progress(sweep, study, folder, stream)
     try:
       with signals.handled():
-        to_do, before = ticker.left, reuse.traces()
-        if sweep.in_processes:
-          processes = _Processes(sweep, study, report)
-          processes.run(signals, ticker)
-          traces = processes.traces
+        if sweep.options['workers'] == 0:
+          worker.work(sweep, study, signals=signals, report=progress.update)
         else:
-          worker.work(sweep, scheduler, study, signals=signals, report=report)
-          traces = reuse.traces() - before
-        if to_do:
-          ticker.say(f'Traced {traces} rounds for {to_do} runs.')
-    except stopping.Stopped:
-      ticker.say(
-        'Stopped; finished work is saved, and the same command resumes the '
-        'sweep.'
-      )
+          _Workers(sweep, study).run(signals, progress)
+    except BaseException as e:
+      with contextlib.suppress(errors.RunError, OSError):
+        progress.close()
+      if isinstance(e, stopping.Stopped):
+        progress.say(
+          'Stopped; finished work is saved, and the same command resumes the '
+          'sweep.'
+        )
       raise
-    finally:
-      write()
-    rows = _rows(sweep, scheduler, study)
-    if any(row.status == outcomes.FINISHED for row in rows):
-      hparams.write_axes(
-        sweep.folder / 'tensorboard',
-        sweep.points,
-        outcomes.names_of_measures(rows),
-      )
-    return _shown(sweep, rows)
+    progress.close()
+    return progress.rows
 
 
-class _Table:
-  """The sweep's table, which is written anew when a run is over.
-
-  Waits after it was written, for a time in proportion to what that took: else a
-  sweep of some thousand runs would do little else.
+class _Progress:
+  """A sweep's progress bar and its table.
 
   Attributes:
-    changed: Whether a run is over since the table was written.
+    rows: The rows of the table when it was last read.
   """
 
-  def __init__(self, write: Callable[[], None]):
-    self._write = write
+  def __init__(
+    self,
+    sweep: flags.Sweep,
+    study: study_lib.Study,
+    folder: files.RunFolder,
+    stream: IO[str],
+  ):
+    self._sweep, self._study, self._stream = sweep, study, stream
+    self._folder = folder
     self._next = 0.0
-    self.changed = False
+    self.rows = study.rows()
+    self._over = {r.name for r in self.rows if r.status in outcomes.OVER}
+    left = study.left()
+    self._bar = tqdm.tqdm(
+      desc='sweep',
+      unit='run',
+      initial=len(self._over),
+      total=len(self._over) + left,
+      file=stream,
+      disable=None,  # Off a terminal.
+      leave=False,
+    )
+    self.say(f'{left} of {self._bar.total} runs left.')
+
+  def say(self, sentence: str) -> None:
+    """Prints a line above the bar."""
+    self._bar.write(sentence, file=self._stream)
+    self._stream.flush()
 
   def update(self) -> None:
-    """Writes the table if a run is over and it is time."""
+    """Prints runs that are over and writes the table, if it is time.
+
+    Waits after that for a time in proportion to what it took: else a sweep of
+    some thousand runs would do little else.
+    """
     begin = time.monotonic()
-    if self.changed and begin >= self._next:
+    if begin >= self._next:
       self._write()
-      self.changed = False
       end = time.monotonic()
-      self._next = end + (end - begin) / _SHARE_OF_WRITING
+      self._next = end + (end - begin) / _SHARE_OF_TABLES
+
+  def _write(self) -> None:
+    self._folder.check_owned()
+    self.rows = self._study.rows()
+    for row in self.rows:
+      if row.status in outcomes.OVER and row.name not in self._over:
+        self._over.add(row.name)
+        self._bar.update()
+        self.say(f'{_line(row)}  ({len(self._over)}/{self._bar.total})')
+    outcomes.write_table(self._sweep.folder, self.rows)
+
+  def close(self) -> None:
+    """Writes the table a last time."""
+    self._write()
+    self._bar.close()
 
 
-def _announce(sweep: flags.Sweep, scheduler: search.TrialScheduler) -> str:
-  """Describes how many runs and rounds the sweep has, at most."""
-  rounds = [point.total_rounds for point in sweep.points]
-  total = scheduler.most_runs * sum(rounds) // len(rounds)
-  text = (
-    f'{scheduler.most_runs} runs, {total:,} rounds in all, in {sweep.folder}.'
-  )
-  if sweep.tuned_on is None:
-    return text
-  return (
-    f"{text} Tuning on seed {sweep.tuned_on}, then repeating each method's "
-    f'best on seeds {", ".join(map(str, sweep.repeats))}.'
-  )
-
-
-def _shown(
-  sweep: flags.Sweep, rows: Sequence[outcomes.Row]
-) -> list[outcomes.Row]:
-  """Drops the repeats of configurations that were not selected."""
-  idle = (outcomes.WAITING, outcomes.UNTRIED)
-  return [
-    row
-    for row in rows
-    if sweep.tuned_on in (None, row.settings['seed']) or row.status not in idle
-  ]
-
-
-def _rows(
-  sweep: flags.Sweep, scheduler: search.TrialScheduler, study: study_lib.Study
-) -> list[outcomes.Row]:
-  """Builds the rows of the sweep's table, marking runs that will not be run."""
-  trials = study.trials()
-  reasons = scheduler.untried(trials)
-  rows = [outcomes.row_of(trials[p.name]) for p in sweep.points]
-  return [
-    dataclasses.replace(
-      row,
-      status=outcomes.UNTRIED,
-      outcome=outcomes.Outcome(outcomes.UNTRIED, reasons[row.name]),
-    )
-    if row.name in reasons
-    else row
-    for row in rows
-  ]
+def _line(row: outcomes.Row) -> str:
+  """Describes a run that is over."""
+  line = f'{row.status:<9} {row.name}'
+  loss = row.outcome.measures.get('train/loss')
+  if row.status == outcomes.FINISHED and loss is not None:
+    line += f'  train loss {formatting.number(loss)}'
+  return f'{line}: {row.outcome.reason}' if row.outcome.reason else line
 
 
 @contextlib.contextmanager
-def _folder(sweep: flags.Sweep) -> Iterator[None]:
+def _folder(sweep: flags.Sweep) -> Iterator[files.RunFolder]:
   """Enters the sweep's folder, locking it unless a --storage is shared.
 
   Raises:
@@ -214,7 +177,11 @@ def _folder(sweep: flags.Sweep) -> Iterator[None]:
       f'{sweep.folder} is the folder of a single run; choose another '
       '--experiment_name for the sweep.'
     )
-  storage.check_folder(sweep.folder)
+  if list(sweep.folder.glob('*.sqlite')):
+    raise errors.SettingsError(
+      f'{sweep.folder} holds a sweep of an earlier version of this program, '
+      'which cannot be resumed; choose another --experiment_name.'
+    )
   files.check_writable(sweep.folder)
   before = sweeps.read(sweep.folder)
   shared = sweep.options['storage'] is not None
@@ -224,38 +191,11 @@ def _folder(sweep: flags.Sweep) -> Iterator[None]:
       f'{"with" if before.shared else "without"} --storage; repeat the '
       'original command, or choose another --experiment_name.'
     )
-  if not shared:
-    with inside:
-      yield
+  if shared:
+    yield inside
   else:
-    yield
-
-
-def _take_up(sweep: flags.Sweep, study: study_lib.Study) -> None:
-  """Requeues runs of dead processes, and ended runs that the flags ask for."""
-  study.take_up_dead()
-  points = {p.name: p for p in sweep.points}
-  again = {
-    outcomes.PRUNED: sweep.pruner == 'none',
-    outcomes.FAILED: sweep.options['retry_failed'],
-  }
-  for name, trial in study.trials().items():
-    status = outcomes.status_of(trial)
-    gone = (
-      status == outcomes.FINISHED
-      # With a shared storage the run's folder may be on another machine.
-      and sweep.options['storage'] is None
-      and not _is_there(points[name])
-    )
-    if gone or again.get(status, False):
-      study.run_again(trial)
-
-
-def _is_there(point: Any) -> bool:
-  try:
-    return runs.load(point.folder).finished
-  except errors.SettingsError:
-    return False
+    with inside:
+      yield inside
 
 
 def shares(cores: Sequence[int], count: int) -> list[list[int]]:
@@ -266,172 +206,85 @@ def shares(cores: Sequence[int], count: int) -> list[list[int]]:
   return [list(cores[a:b]) for a, b in itertools.pairwise(bounds)]
 
 
-class _Here:
+class _Workers:
   """Worker processes on this machine, each on its share of the cores.
 
   Processes whose threads move between all cores spend about a quarter more
   time on the same runs.
   """
 
-  def __init__(self, sweep: flags.Sweep):
-    self._sweep = sweep
+  def __init__(self, sweep: flags.Sweep, study: study_lib.Study):
+    self._sweep, self._study = sweep, study
     self._context = multiprocessing.get_context('spawn')
-    self._shares = shares(machine.cores(), self.room())
-    # Who runs, or ran last, on each share.
-    self._on: list[Any] = [None] * len(self._shares)
+    count = sweep.options['workers'] or 1
+    self._shares = shares(machine.cores(), count)
+    # Process and the end of its pipe, by index of its share.
+    self._running: dict[int, tuple[Any, Any]] = {}
 
-  def room(self) -> int:
-    """Returns how many processes may run at once."""
-    return self._sweep.options['workers'] or 1
-
-  def start(self, connection: Any) -> Any:
-    """Starts a worker process that sends its messages to a connection."""
-    free = next(
-      k for k, other in enumerate(self._on) if not (other and other.is_alive())
-    )
-    process = self._context.Process(
-      target=worker.serve, args=(connection, self._sweep, self._shares[free])
-    )
-    self._on[free] = process
-    process.start()
-    connection.close()
-    return process
-
-  def close(self) -> None:
-    """Does nothing."""
-
-
-def _machines(sweep: flags.Sweep) -> Any:
-  """Returns the machines on which the sweep's processes run."""
-  if sweep.options['ray_address'] is None:
-    return _Here(sweep)
-  from tff_adaptive.lab.sweep import cluster  # pylint: disable=g-import-not-at-top
-
-  return cluster.Machines(sweep)
-
-
-class _Processes:
-  """The worker processes of a sweep, each running one point at a time."""
-
-  def __init__(
-    self,
-    sweep: flags.Sweep,
-    study: study_lib.Study,
-    report: worker.Report,
-  ):
-    self._study = study
-    self._report = report
-    self._machines = _machines(sweep)
-    # Processes and the names of their latest runs, by connection.
-    self._running: dict[Any, Any] = {}
-    self._runs: dict[Any, str] = {}
-    self._nothing_left = False
-    self.traces = 0
-
-  def run(self, signals: stopping.Signals, ticker: ticker_lib.Ticker) -> None:
+  def run(self, signals: stopping.Signals, progress: _Progress) -> None:
     """Runs all points.
 
     Raises:
-      RunError: If processes end before they start a run.
-      WorkerFailure: If the cluster has no machine for them.
+      RunError: If a worker cannot go on, or ends before it starts a run.
       Stopped: If a signal asked to stop; interrupted runs are saved.
     """
     try:
-      self._fill(ticker)
-      if ticker.left and not self._running:
-        raise errors.RunError(
-          'No machine of the cluster has the resources requested by '
-          '--cpus_per_trial and --gpus_per_trial.'
-        )
-      while self._running:
+      while self._fill():
         signals.check()
-        for connection in connections.wait(
-          list(self._running), timeout=_SECONDS_BETWEEN_LOOKS
-        ):
-          self._hear(connection)
-        self._fill(ticker)
-        ticker.show()
+        sentinels = [process.sentinel for process, _ in self._running.values()]
+        connections.wait(sentinels, timeout=_SECONDS_BETWEEN_LOOKS)
+        for share, (process, receiver) in [*self._running.items()]:
+          if not process.is_alive():
+            del self._running[share]
+            self._check_end(process, receiver)
+        progress.update()
     finally:
       if self._running:
-        ticker.say('Saving the runs in progress.')
+        progress.say('Saving the runs in progress.')
         self._end()
-      self._machines.close()
 
-  def _fill(self, ticker: ticker_lib.Ticker) -> None:
-    """Starts processes while there is room and runs are left."""
-    room = 0 if self._nothing_left else self._machines.room()
-    while len(self._running) < room and len(self._running) < ticker.left:
-      self._start()
-
-  def _start(self) -> None:
-    ours, theirs = multiprocessing.Pipe(duplex=False)
-    self._running[ours] = self._machines.start(theirs)
-
-  def _hear(self, connection: Any) -> None:
-    """Handles one message of a process, or its end."""
-    try:
-      kind, name, value = connection.recv()
-    except (EOFError, OSError):
-      self._bury(connection)
-      return
-    if kind == 'left':
-      self._running.pop(connection).join()
-      connection.close()
-      more, traces = value
-      self.traces += traces
-      self._nothing_left = not more
-    else:
-      self._runs[connection] = name
-      self._report(kind, name, value)
-
-  def _bury(self, connection: Any) -> None:
-    """Handles a process that ended without a final message.
-
-    Its run has failed if the process exited with an error; if the machine was
-    lost, the run is requeued.
-    """
-    process = self._running.pop(connection)
-    name = self._runs.pop(connection, None)
-    connection.close()
-    process.join()
-    if process.exitcode is None:
-      process.check_started()
-      self._take_up(name)
-    else:
-      how = _describe_end(process.exitcode)
-      lost = self._study.fail_runs_of(
-        process.pid,
-        f'its process was killed {how}, as happens when memory runs out; '
-        '--retry_failed repeats it',
-        name,
+  def _fill(self) -> bool:
+    """Starts processes while runs are left; returns whether any are running."""
+    free = [k for k in range(len(self._shares)) if k not in self._running]
+    most = self._study.left() - len(self._running) if free else 0
+    for share in free[: max(most, 0)]:
+      receiver, sender = self._context.Pipe(duplex=False)
+      process = self._context.Process(
+        target=worker.serve, args=(sender, self._sweep, self._shares[share])
       )
-      trials = self._study.trials()
-      for run in lost:
-        self._report('over', run, outcomes.outcome_of(trials[run]))
-      if not lost and process.exitcode and name is None:
-        raise errors.RunError(
-          f'A worker process was killed {how} before it started a run.'
-        )
-    self._start()
+      process.start()
+      sender.close()
+      self._running[share] = process, receiver
+    return bool(self._running)
 
-  def _take_up(self, name: Optional[str]) -> None:
-    """Requeues a run whose machine was lost."""
-    trial = self._study.trials().get(name or '')
-    if trial is not None and outcomes.is_running(trial):
-      self._study.run_again(trial)
-    self._study.take_up_dead()
+  def _check_end(self, process: Any, receiver: Any) -> None:
+    """Records the run of a process that was killed as failed.
+
+    Raises:
+      RunError: If the process had an error of its own, or no run.
+    """
+    process.join()
+    with contextlib.suppress(EOFError):
+      raise errors.RunError(receiver.recv())
+    code = process.exitcode
+    if not code:
+      return
+    how = (
+      f'by {signal.Signals(-code).name}' if code < 0 else f'with code {code}'
+    )
+    reason = (
+      f'its process was killed {how}, as happens when memory runs out; '
+      '--retry_failed repeats it'
+    )
+    if not self._study.fail_runs_of(process.pid, reason):
+      raise errors.RunError(
+        f'A worker process was killed {how} before it started a run.'
+      )
 
   def _end(self) -> None:
-    for process in self._running.values():
+    for process, _ in self._running.values():
       process.terminate()  # SIGTERM: the run is saved first.
-    for connection, process in self._running.items():
+    for process, _ in self._running.values():
       process.join()
-      connection.close()
-    # Requeues the runs of processes that were killed before they could.
-    self._study.take_up_dead()
-
-
-def _describe_end(code: Optional[int]) -> str:
-  if code is not None and code < 0:
-    return f'by {signal.Signals(-code).name}'
-  return f'with code {code}'
+      # For a process that was killed before it could.
+      self._study.release_runs_of(process.pid)

@@ -1,70 +1,59 @@
-"""The storage of a sweep's study: a file, a database or a journal."""
+"""The storage of a sweep's study: a journal file, or a database."""
 
 import contextlib
 import pathlib
-import re
-import sqlite3
 import time
+from collections.abc import Callable
 from collections.abc import Iterator
-from collections.abc import Mapping
 from typing import Any
 from typing import Optional
 
-import alembic.util
 import optuna
 import sqlalchemy
+from optuna.storages import _heartbeat
 from optuna.storages import journal
 
 from tff_adaptive import errors
 from tff_adaptive.lab.recording import files
 
-_FILE = 'study.sqlite'
-_FILE_BEFORE = 'sweep.sqlite'
-_SECONDS_FOR_A_LOCK = 120.0
+FILE = 'study.journal'
+_SECONDS_BETWEEN_BEATS = 15
+# A process is considered dead after this long a silence.
+_SECONDS_OF_SILENCE = 90
+_SECONDS_FOR_A_LOCK = 120
 _TRIES_TO_MAKE_TABLES = 10
-_SECONDS_BETWEEN_TRIES = 0.2
-# Raised for a --storage that is malformed or not supported.
-_NO_STORAGE = (
-  sqlalchemy.exc.ArgumentError,
-  sqlalchemy.exc.NoSuchModuleError,
-  ImportError,
-)
-# SQLite's result codes for a file that cannot be accessed, whatever it holds.
-_LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-_OUT_OF_REACH = (
-  sqlite3.SQLITE_CANTOPEN,
-  sqlite3.SQLITE_FULL,
-  sqlite3.SQLITE_IOERR,
-  sqlite3.SQLITE_NOMEM,
-  sqlite3.SQLITE_PERM,
-  sqlite3.SQLITE_READONLY,
-)
-# Raised by Optuna and SQLAlchemy for a study that is damaged or no sweep's.
-_COMPLAINTS = (
-  sqlalchemy.exc.SQLAlchemyError,
-  alembic.util.CommandError,  # Of the tables' version.
-  optuna.exceptions.OptunaError,
-  ArithmeticError,
-  AssertionError,
-  AttributeError,
-  LookupError,
-  OSError,
-  RuntimeError,
-  TypeError,
-  ValueError,
-)
+_BEAT = 'heartbeat'
+# Called with the study and a trial whose process is dead.
+Requeue = Callable[[Any, optuna.trial.FrozenTrial], None]
 
 
-def _sqlite_code(error: Optional[BaseException]) -> Optional[int]:
-  """Returns the primary SQLite result code that caused an error, if any."""
-  seen: set[int] = set()
-  while error is not None and id(error) not in seen:
-    seen.add(id(error))
-    code = getattr(getattr(error, 'orig', None), 'sqlite_errorcode', None)
-    if code is not None:
-      return code & 0xFF
-    error = error.__cause__ or error.__context__
-  return None
+class _Journal(optuna.storages.JournalStorage, _heartbeat.BaseHeartbeat):
+  """A journal with heartbeats, which Optuna has for databases only."""
+
+  def __init__(self, backend: Any, requeue: Requeue):
+    super().__init__(backend)
+    self._requeue = requeue
+
+  def record_heartbeat(self, trial_id: int) -> None:
+    self.set_trial_user_attr(trial_id, _BEAT, time.time())
+
+  def _get_stale_trial_ids(self, study_id: int) -> list[int]:
+    running = self.get_all_trials(
+      study_id, deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)
+    )
+    last = time.time() - _SECONDS_OF_SILENCE
+    return [
+      t._trial_id
+      for t in running
+      if t.datetime_start is not None
+      and t.user_attrs.get(_BEAT, t.datetime_start.timestamp()) < last
+    ]
+
+  def get_heartbeat_interval(self) -> int:
+    return _SECONDS_BETWEEN_BEATS
+
+  def get_heartbeat_stale_trial_callback(self) -> Requeue:
+    return self._requeue
 
 
 @contextlib.contextmanager
@@ -72,37 +61,26 @@ def complaints(place: str) -> Iterator[None]:
   """Converts errors of a study's storage to one sentence that names it."""
   try:
     yield
-  except (errors.RunError, *_NO_STORAGE):
+  except errors.RunError:
     raise
-  except _COMPLAINTS as e:
+  except (
+    OSError,
+    sqlalchemy.exc.SQLAlchemyError,
+    optuna.exceptions.OptunaError,
+  ) as e:
     cause = e.__cause__ or e
     # SQLAlchemy appends the statement to the database's message.
     reason = errors.reason(getattr(cause, 'orig', None) or cause)
-    code = _sqlite_code(e)
-    if code in _LOCKED:
-      raise errors.RunError(
-        f'{place} is locked by another program ({reason}); run the same '
-        'command again once the lock is released.'
-      ) from e
-    if code in _OUT_OF_REACH:
-      raise errors.RunError(
-        f'{place} cannot be read or written: {reason}; its contents are not '
-        'necessarily damaged.'
-      ) from e
-    if isinstance(cause, (sqlalchemy.exc.OperationalError, OSError)):
-      raise errors.RunError(
-        f'{place} cannot be read or written: {reason}.'
-      ) from e
-    raise errors.SettingsError(
-      f"{place} cannot be used as a sweep's study ({reason}); move it away, "
-      'and the same command rebuilds it from the folders of the runs.'
+    raise errors.RunError(
+      f'{place} cannot be read or written: {reason}; the same command resumes '
+      'the sweep.'
     ) from e
 
 
 def describe(folder: pathlib.Path, storage: Optional[str]) -> str:
   """Describes the location of a study, without passwords."""
   if storage is None:
-    return str(folder / _FILE)
+    return str(folder / FILE)
   with contextlib.suppress(sqlalchemy.exc.ArgumentError):
     url = sqlalchemy.engine.make_url(storage)
     storage = url.render_as_string(hide_password=True)
@@ -110,13 +88,14 @@ def describe(folder: pathlib.Path, storage: Optional[str]) -> str:
 
 
 def open_storage(
-  folder: pathlib.Path, storage: Optional[str]
+  folder: pathlib.Path, storage: Optional[str], requeue: Requeue
 ) -> optuna.storages.BaseStorage:
   """Opens a study's storage, creating it if it does not exist.
 
   Args:
     folder: The sweep's folder.
     storage: The value of --storage; by default a file in the folder.
+    requeue: Called with trials whose process is dead.
 
   Raises:
     SettingsError: If the location holds something else, or the kind of storage
@@ -125,95 +104,94 @@ def open_storage(
   """
   place = describe(folder, storage)
   try:
-    with complaints(place):
-      return _open(folder, storage)
-  except _NO_STORAGE as e:
+    with usable(place):
+      if storage is None:
+        return _open_journal(folder / FILE, requeue)
+      scheme, _, rest = storage.partition(':')
+      if scheme == 'journal':
+        return _open_journal(pathlib.Path(rest), requeue)
+      return _open_database(sqlalchemy.engine.make_url(storage), requeue)
+  except errors.RunError as e:
+    wrong = (
+      sqlalchemy.exc.ArgumentError,
+      sqlalchemy.exc.NoSuchModuleError,
+      ImportError,
+    )
+    if not isinstance(e.__cause__, wrong):
+      raise
     raise errors.SettingsError(
-      f'{place} cannot be opened ({errors.reason(e)}); --storage takes an '
-      'SQLAlchemy URL, such as sqlite:////shared/sweep.sqlite, or '
+      f'{place} cannot be opened ({errors.reason(e.__cause__)}); --storage '
+      'takes an SQLAlchemy URL, such as sqlite:////shared/sweep.sqlite, or '
       'journal:FILE.'
     ) from e
 
 
-def _open(
-  folder: pathlib.Path, storage: Optional[str]
-) -> optuna.storages.BaseStorage:
-  scheme, _, rest = (storage or 'sqlite:').partition(':')
-  if scheme == 'journal':
-    return _open_journal(pathlib.Path(rest))
-  if storage is None:
-    url = sqlalchemy.engine.URL.create(
-      'sqlite', database=str(folder.absolute() / _FILE)
-    )
-  else:
-    url = sqlalchemy.engine.make_url(storage)
-  if url.get_backend_name() != 'sqlite':
-    return _open_database(url, {})
-  if url.database in (None, '', ':memory:'):
+@contextlib.contextmanager
+def usable(place: str) -> Iterator[None]:
+  """Converts any error to one about a study that is away, damaged or none."""
+  try:
+    with complaints(place):
+      yield
+  except errors.RunError:
+    raise
+  except Exception as e:
     raise errors.SettingsError(
-      f'--storage={storage} lives in the memory of one process, and a sweep '
-      'uses several; give a file.'
-    )
-  result = _open_database(url, {'timeout': _SECONDS_FOR_A_LOCK})
-  _lock_transactions(result.engine)
-  return result
+      f"{place} cannot be used as a sweep's study ({errors.reason(e)}); move "
+      'it away, and the same command rebuilds it from the folders of the runs.'
+    ) from e
 
 
-def _open_journal(path: pathlib.Path) -> optuna.storages.JournalStorage:
-  """Opens a journal, dropping an incomplete last line of a killed process.
+def _open_journal(path: pathlib.Path, requeue: Requeue) -> _Journal:
+  """Opens a journal, dropping an incomplete last line.
 
-  Optuna would append its next entry to that line and could read neither.
-
-  Raises:
-    RunError: If the path is not a regular file.
+  A killed process or a full disk leaves one; Optuna would append its next entry
+  to it and could read neither.
   """
   lock = journal.JournalFileSymlinkLock(str(path))
   if path.exists():
-    try:
-      files.check_regular(path)
-    except OSError as e:
-      raise errors.RunError(
-        f'--storage=journal:{path} cannot be used: {errors.reason(e)}.'
-      ) from e
+    files.check_regular(path)
     # Writers hold the lock, so an incomplete line has no writer any more.
-    lock.acquire()
-    try:
-      with open(path, 'rb+') as file:
-        content = file.read()
-        if not content.endswith(b'\n'):
-          file.truncate(content.rfind(b'\n') + 1)
-    finally:
-      lock.release()
-  return optuna.storages.JournalStorage(
-    journal.JournalFileBackend(str(path), lock_obj=lock)
-  )
+    with journal._file.get_lock_file(lock), open(path, 'rb+') as file:
+      whole, _, rest = file.read().rpartition(b'\n')
+      if rest and not rest.startswith(b'{'):
+        raise ValueError('it is no journal')
+      file.truncate(len(whole) + 1 if whole else 0)
+  return _Journal(journal.JournalFileBackend(str(path), lock_obj=lock), requeue)
 
 
 def _open_database(
-  url: sqlalchemy.engine.URL, connect_args: Mapping[str, Any]
+  url: sqlalchemy.engine.URL, requeue: Requeue
 ) -> optuna.storages.RDBStorage:
   """Opens a database, creating its tables if they do not exist.
 
   Retries, because processes that create tables at the same time conflict:
   Optuna lists the existing tables before it creates the others.
   """
-  for _ in range(_TRIES_TO_MAKE_TABLES):
+  sqlite = url.get_backend_name() == 'sqlite'
+  if sqlite and url.database in (None, '', ':memory:'):
+    raise errors.SettingsError(
+      f'--storage={url} lives in the memory of one process, and a sweep uses '
+      'several; give a file.'
+    )
+  for left in reversed(range(_TRIES_TO_MAKE_TABLES)):
     try:
-      return optuna.storages.RDBStorage(
+      storage = optuna.storages.RDBStorage(
         url.render_as_string(hide_password=False),
-        engine_kwargs={'connect_args': dict(connect_args)},
+        engine_kwargs={
+          'connect_args': {'timeout': _SECONDS_FOR_A_LOCK} if sqlite else {}
+        },
+        heartbeat_interval=_SECONDS_BETWEEN_BEATS,
+        grace_period=_SECONDS_OF_SILENCE,
+        heartbeat_stale_trial_callback=requeue,
       )
-    except (
-      sqlalchemy.exc.IntegrityError,
-      sqlalchemy.exc.OperationalError,
-      sqlalchemy.exc.ProgrammingError,
-    ) as e:
-      made_elsewhere = re.search('exists|unique|duplicate', str(e), re.I)
-      if not made_elsewhere:
+      break
+    except (sqlalchemy.exc.DatabaseError, optuna.exceptions.OptunaError) as e:
+      if not left or 'exists' not in str(e):
         raise
-      failure = e
-      time.sleep(_SECONDS_BETWEEN_TRIES)
-  raise failure
+      time.sleep(0.2)
+  if sqlite:
+    _lock_transactions(storage.engine)
+  return storage
 
 
 def _lock_transactions(engine: sqlalchemy.engine.Engine) -> None:
@@ -234,13 +212,3 @@ def _lock_transactions(engine: sqlalchemy.engine.Engine) -> None:
     connection.exec_driver_sql('BEGIN IMMEDIATE')
 
   engine.dispose()  # Closes connections opened without the listeners.
-
-
-def check_folder(folder: pathlib.Path) -> None:
-  """Raises `SettingsError` if a folder holds a sweep of an earlier version."""
-  if (folder / _FILE_BEFORE).exists():
-    raise errors.SettingsError(
-      f'{folder} holds a sweep of an earlier version of this program '
-      f'({_FILE_BEFORE}), which cannot be resumed; choose another '
-      '--experiment_name.'
-    )

@@ -1,58 +1,59 @@
 """A sweep's runs as the trials of an Optuna study.
 
-Every point of a sweep is a trial, initially waiting. A process atomically
-claims a waiting trial, runs it and records the outcome. An unfinished trial of
-a dead process is failed and added once more, as Optuna's
-`RetryHeartbeatStaleTrialCallback` does; the newest trial of a name counts.
+A grid's points are trials that wait from the beginning; a search draws one
+after the other. Only the first seed of a configuration is searched and pruned;
+its other seeds are added once it has finished or, in tuning, once it is the
+best of its method. The trial of a name with the most attempts counts; of these
+the first.
 """
 
 import contextlib
 import dataclasses
-import functools
 import json
 import os
 import pathlib
-import threading
-import time
+import random
+import warnings
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
-from collections.abc import Sequence
 from typing import Any
 from typing import Optional
-from typing import TypeVar
 
 import optuna
 
 from tff_adaptive import errors
 from tff_adaptive.lab.flags import settings as settings_lib
+from tff_adaptive.lab.report import runs
 from tff_adaptive.lab.report import scores
+from tff_adaptive.lab.report import sections
+from tff_adaptive.lab.sweep import flags
 from tff_adaptive.lab.sweep import grids
 from tff_adaptive.lab.sweep import outcomes
 from tff_adaptive.lab.sweep import storage as storages
 from tff_adaptive.runtime import machine
 
-_STATE_OF = {
-  outcomes.FINISHED: optuna.trial.TrialState.COMPLETE,
-  outcomes.DIVERGED: optuna.trial.TrialState.PRUNED,
-  outcomes.PRUNED: optuna.trial.TrialState.PRUNED,
-  outcomes.FAILED: optuna.trial.TrialState.FAIL,
-}
-_SECONDS_BETWEEN_BEATS = 15.0
-# A process on another machine is considered dead after this long a silence.
-_SECONDS_OF_SILENCE = 90.0
-_Method = TypeVar('_Method', bound=Callable[..., Any])
+Trial = optuna.trial.FrozenTrial
+_STATES = optuna.trial.TrialState
+# Of a study in the sweep's folder, so that it survives renaming it.
+_NAME = 'sweep'
+# Random configurations before a sampler's model is used.
+_FIRST_TRIALS = 5
+# Successive draws of known configurations after which a search has ended.
+_MOST_REPEATED = 50
+_HALVING_FACTOR = 3
+# The attribute of a trial that describes its run.
+_RUN = 'run'
+# Runs a point; given its trial, unless the pruner may not end it.
+Run = Callable[[grids.Point, Optional[optuna.trial.Trial]], outcomes.Outcome]
 
 
-def _complain(method: _Method) -> _Method:
-  """Decorates a method to report storage errors in one sentence."""
+class Ended(Exception):
+  """Raised for a trial that has no result."""
 
-  @functools.wraps(method)
-  def wrapper(self: 'Study', *args: Any, **kwargs: Any) -> Any:
-    with storages.complaints(self.place):
-      return method(self, *args, **kwargs)
 
-  return wrapper  # type: ignore[return-value]
+class NotOurs(BaseException):
+  """Raised if another process has been given this process's trial."""
 
 
 class Study:
@@ -62,48 +63,42 @@ class Study:
     place: The location of the study, as text.
   """
 
-  def __init__(
-    self,
-    folder: pathlib.Path,
-    *,
-    rule: scores.SelectionRule,
-    storage: Optional[str] = None,
-    pruner: Optional[optuna.pruners.BasePruner] = None,
-  ):
+  def __init__(self, sweep: flags.Sweep):
     """Opens the study, creating it if it does not exist.
 
     Args:
-      folder: The sweep's folder; a study in a `storage` has the folder's name.
-      rule: The rule that computes the value of a trial.
-      storage: A URL that Optuna accepts, or journal:FILE; by default a file in
-        the folder.
-      pruner: The pruner of runs; by default none.
+      sweep: The sweep; a study in a --storage has the name of its folder.
 
     Raises:
       SettingsError: If the location holds something else.
       RunError: If the storage cannot be read or written.
     """
-    self.place = storages.describe(folder, storage)
-    self._rule = rule
-    self._silence: dict[int, tuple[Any, float]] = {}
+    self._sweep = sweep
+    self._rule = scores.RULES[sweep.select]
+    self._points = {point.name: point for point in sweep.points}
+    self._repeated = 0
+    self._us = [machine.boot(), os.getpid()]
+    storage = sweep.options['storage']
+    self._shared = storage is not None
+    self.place = storages.describe(sweep.folder, storage)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    self._storage = storages.open_storage(folder, storage)
-    with storages.complaints(self.place):
+    warnings.simplefilter('ignore', optuna.exceptions.ExperimentalWarning)
+    # By a resumed run.
+    warnings.filterwarnings('ignore', 'The reported value is ignored')
+    self._storage = storages.open_storage(
+      sweep.folder, storage, lambda _, trial: self._requeue(trial)
+    )
+    with storages.usable(self.place):
       self._study = optuna.create_study(
         storage=self._storage,
-        # With a fixed name, a study in the folder survives renaming it.
-        study_name='sweep' if storage is None else folder.name,
+        study_name=sweep.folder.name if self._shared else _NAME,
         load_if_exists=True,
-        # `search.TrialScheduler` chooses the next trial.
-        sampler=optuna.samplers.RandomSampler(0),
-        pruner=pruner or optuna.pruners.NopPruner(),
+        pruner=self._pruner(),
       )
 
   def close(self) -> None:
     """Closes the storage."""
-    if isinstance(self._storage, optuna.storages.RDBStorage):
-      self._storage.remove_session()
-      self._storage.engine.dispose()
+    self._storage.remove_session()
 
   def __enter__(self) -> 'Study':
     return self
@@ -111,282 +106,352 @@ class Study:
   def __exit__(self, *exc_info: Any) -> None:
     self.close()
 
-  @_complain
-  def add(self, points: Sequence[grids.Point]) -> None:
-    """Adds missing points; existing ones must have the same settings.
+  def _pruner(self) -> optuna.pruners.BasePruner:
+    kind = self._sweep.options['pruner']
+    if kind == 'none':
+      return optuna.pruners.NopPruner()
+    if kind == 'median':
+      return optuna.pruners.MedianPruner()
+    space = self._sweep.space
+    points = space.points(samples=True) if space else self._sweep.points
+    rungs = points[0].total_rounds // _HALVING_FACTOR**2
+    return optuna.pruners.SuccessiveHalvingPruner(
+      max(rungs, 1), _HALVING_FACTOR
+    )
+
+  def _sampler(self, count: int) -> optuna.samplers.BaseSampler:
+    """Builds the sampler, whose choices depend on the seed and earlier trials.
 
     Args:
-      points: All points of the sweep.
+      count: The number of trials so far.
+    """
+    space = self._sweep.space
+    assert space is not None
+    given = int(space.parser.given.get('seed', self._sweep.tuned_on or 0))
+    seed = random.Random(f'{given} {count}').getrandbits(31)
+    # A model that draws what it knows is stuck.
+    kind = 'random' if self._repeated else self._sweep.options['search']
+    if kind == 'qmc':
+      return optuna.samplers.QMCSampler(
+        seed=given, warn_independent_sampling=False
+      )
+    if kind == 'random':
+      return optuna.samplers.RandomSampler(seed)
+    return optuna.samplers.TPESampler(
+      seed=seed,
+      n_startup_trials=_FIRST_TRIALS,
+      multivariate=True,
+      group=True,
+      constant_liar=True,
+    )
+
+  def _rows(self) -> dict[str, outcomes.Row]:
+    """Reads the current row of every run, by name.
+
+    Raises:
+      SettingsError: If the study is damaged.
+    """
+    found: dict[str, outcomes.Row] = {}
+    with storages.usable(self.place):
+      for trial in self._study.get_trials(deepcopy=False):
+        if _RUN in trial.user_attrs:
+          row = row_of(trial)
+          if row.attempt > found.setdefault(row.name, row).attempt:
+            found[row.name] = row
+    return found
+
+  def rows(self) -> list[outcomes.Row]:
+    """Returns the rows of the sweep's table, in order of the points."""
+    rows = self._rows()
+    ordered = [rows.pop(name) for name in self._points if name in rows]
+    return [*ordered, *rows.values()]
+
+  def start(self) -> None:
+    """Adds what the flags ask for, and requeues interrupted runs.
 
     Raises:
       SettingsError: If the study belongs to another sweep; nothing is changed.
     """
-    before = self.trials()
-    strangers = sorted(set(before) - {p.name for p in points})
-    if strangers:
+    self._check_same()
+    points = self._sweep.points
+    if self._sweep.learns:
+      points = [first for first, *_ in self._sweep.configurations.values()]
+    if self._sweep.options['pruner'] != 'none':
+      # In grid order each rate may be better than the ones before it, so that
+      # none would be pruned.
+      points = random.Random(0).sample(points, len(points))
+    self._add(points)
+    for row in self._rows().values():
+      again = {
+        outcomes.PRUNED: self._sweep.options['pruner'] == 'none',
+        outcomes.FAILED: self._sweep.options['retry_failed'],
+        # With a shared storage the run's folder may be on another machine.
+        outcomes.FINISHED: not self._shared and not self._is_there(row),
+        # Ended by an error that was not its own.
+        outcomes.WAITING: row.trial.state.is_finished(),
+      }
+      if row.status == outcomes.RUNNING and not self._shared:
+        # Its process is dead: this one holds the lock of the folder.
+        self._release(row.trial)
+      elif again.get(row.status, False):
+        self._requeue(row.trial)
+
+  def _check_same(self) -> None:
+    """Raises `SettingsError` if the study belongs to another sweep."""
+    space, searched = self._sweep.space, None
+    if space is not None:
+      searched = _plain([[b.fixed, b.axes] for b in space.blocks])
+    before = self._rows()
+    other = before and searched != self._study.user_attrs.get('searched')
+    strangers = [] if space else sorted({*before} - {*self._points})
+    if other or strangers:
       raise errors.SettingsError(
-        f'{self.place} holds another sweep, with {len(strangers)} runs that do '
-        f'not belong to this one, such as {strangers[0]}: choose another '
-        '--experiment_name, or give the original axes (an axis may have '
-        'additional values).'
+        f'{self.place} holds another sweep, with runs that do not belong to '
+        f'this one, such as {(strangers or [*before])[0]}: choose another '
+        '--experiment_name, or give the original axes (an axis of a grid may '
+        'have additional values).'
       )
-    for point in points:
-      if point.name in before:
-        settings_lib.check_same(
-          before[point.name].user_attrs['settings'],
-          _plain(point.identity),
-          point.folder,
-        )
-    distributions = _distributions(points)
-    for point in points:
-      if point.name not in before:
-        params = _numbers(point.flags)
-        self._study.add_trial(
-          optuna.create_trial(
-            state=optuna.trial.TrialState.WAITING,
-            params=params,
-            distributions={k: distributions[k] for k in params},
-            user_attrs={
-              'name': point.name,
-              'flags': dict(point.flags),
-              'settings': _plain(point.identity),
-            },
-          )
-        )
+    self._study.set_user_attr('searched', searched)
+    for row in before.values():
+      point = self._point(row)
+      settings_lib.check_same(
+        row.settings, _plain(point.identity), point.folder
+      )
 
-  @_complain
-  def trials(self) -> dict[str, outcomes.Trial]:
-    """Reads the current trial of every run, by name.
+  def _point(self, row: outcomes.Row) -> grids.Point:
+    """Returns the point of a row, built anew for a search."""
+    if self._sweep.space is None:
+      return self._points[row.name]
+    return self._sweep.space.find(row.flags)
 
-    Takes a second for some thousand runs that are not over: Optuna reads them
-    anew each time.
-    """
-    trials = outcomes.newest(self._study.get_trials(deepcopy=False))
-    for trial in trials.values():
-      outcomes.check(trial)
-    return trials
-
-  @_complain
-  def take(self, trial: outcomes.Trial) -> Optional['Taken']:
-    """Claims a waiting run for this process; `None` if another has it."""
-    identifier = self._identifier(trial.number)
+  def _is_there(self, row: outcomes.Row) -> bool:
     try:
-      mine = self._storage.set_trial_state_values(
-        identifier, optuna.trial.TrialState.RUNNING
-      )
-    except optuna.exceptions.UpdateFinishedTrialError:
-      return None
-    if not mine:
-      return None
-    taken = Taken(self, optuna.trial.Trial(self._study, identifier))
-    taken.trial.set_user_attr('owner', _owner(os.getpid()))
-    return taken
+      return runs.load(self._point(row).folder).finished
+    except errors.SettingsError:
+      return False
 
-  def take_first(self, trials: Iterable[outcomes.Trial]) -> Optional['Taken']:
-    """Claims the first run of several that no other process has."""
-    return next(filter(None, map(self.take, trials)), None)
-
-  def _identifier(self, number: int) -> int:
-    return self._storage.get_trial_id_from_study_id_trial_number(
-      self._storage.get_study_id_from_name(self._study.study_name), number
-    )
-
-  @_complain
-  def run_again(
-    self, trial: outcomes.Trial, outcome: Optional[outcomes.Outcome] = None
+  def _add(
+    self, points: Iterable[grids.Point], first: Optional[Trial] = None
   ) -> None:
-    """Requeues a run, which continues from its last checkpoint.
+    """Adds the points that are missing, as waiting trials.
 
     Args:
-      trial: The run's current trial.
-      outcome: The run's progress so far.
+      points: The points.
+      first: The trial of which they are repeats.
     """
-    if not trial.state.is_finished() and not self._tell(
-      trial.number, state=optuna.trial.TrialState.FAIL
-    ):
-      return  # Another process has requeued it.
-    keep = {key: trial.user_attrs[key] for key in ('name', 'flags', 'settings')}
-    if outcome is not None:
-      keep['outcome'] = _plain(dataclasses.asdict(outcome))
-    # Intermediate values are kept, unless the pruner ended the run.
-    states = optuna.trial.TrialState
-    again = trial.state in (states.RUNNING, states.FAIL)
+    known = self._rows()
+    for point in points:
+      if point.name in known:
+        continue
+      # Words are not included: the choices of an Optuna parameter cannot be
+      # extended, while the axes of a grid can.
+      numbers = {k: grids.number(text) for k, text in point.flags.items()}
+      params: dict[str, Any] = {
+        k: v for k, v in numbers.items() if v is not None
+      }
+      kinds: Mapping[str, optuna.distributions.BaseDistribution] = {
+        k: optuna.distributions.FloatDistribution(v, v)
+        for k, v in params.items()
+      }
+      if first is not None:
+        params, kinds = first.params, first.distributions
+      self._wait(params, kinds, _described(point, repeat=first is not None))
+
+  def _wait(
+    self, params: Mapping[str, Any], kinds: Mapping[str, Any], run: Any
+  ) -> None:
+    """Adds a waiting trial."""
     self._study.add_trial(
       optuna.create_trial(
-        state=optuna.trial.TrialState.WAITING,
-        params=trial.params,
-        distributions=trial.distributions,
-        user_attrs={**keep, 'attempt': outcomes.attempt_of(trial) + 1},
-        system_attrs=trial.system_attrs if again else {},
-        intermediate_values=trial.intermediate_values if again else {},
+        state=_STATES.WAITING,
+        params=dict(params),
+        distributions=dict(kinds),
+        user_attrs={_RUN: run},
       )
     )
 
-  def _tell(self, number: int, **what: Any) -> bool:
-    """Ends a trial; returns whether this process ended it."""
-    try:
-      self._study.tell(number, **what)
-    except (ValueError, optuna.exceptions.UpdateFinishedTrialError):
-      return False  # The trial was over already.
-    return True
+  def _requeue(self, trial: Trial) -> None:
+    """Adds a run once more, which continues from its last checkpoint."""
+    run = trial.user_attrs.get(_RUN)
+    if run is not None:  # Else its process died before it had drawn a point.
+      again = {**run, 'attempt': run['attempt'] + 1}
+      self._wait(trial.params, trial.distributions, again)
 
-  @_complain
-  def finish(self, taken: 'Taken', outcome: outcomes.Outcome) -> None:
-    """Records the outcome of a run that this process has claimed."""
-    trial = self._storage.get_trial(self._identifier(taken.trial.number))
-    # Another process may have declared this one dead.
-    if not trial.state.is_finished():
-      self._finish(trial, outcome)
+  def add_repeats(self) -> None:
+    """Adds the other seeds of configurations that are to be repeated."""
+    if not self._sweep.learns:
+      return
+    rows = self._rows()
+    firsts = [row for row in rows.values() if not row.repeat]
+    over = [row for row in firsts if row.status in outcomes.OVER]
+    chosen = [row for row in over if row.status == outcomes.FINISHED]
+    if self._sweep.tuned_on is not None:
+      if len(over) < len(firsts) or self._to_draw(rows):
+        return
+      by_method: dict[tuple, dict[str, list[float]]] = {}
+      for row in over:
+        method = sections.experiment(row.settings), runs.method_of(row.settings)
+        score = row.outcome.score(self._rule)
+        by_method.setdefault(method, {})[row.name] = [score]
+      best = (scores.best(scored) for scored in by_method.values())
+      chosen = [rows[name] for name in best if name is not None]
+    for row in chosen:
+      if self._sweep.space is not None:
+        repeats = self._sweep.space.repeats(row.flags)
+      else:
+        key = grids.configuration(row.flags)
+        repeats = self._sweep.configurations[key][1:]
+      self._add(repeats, row.trial)
 
-  @_complain
-  def fail_runs_of(
-    self, process: int, reason: str, run: Optional[str] = None
-  ) -> list[str]:
-    """Fails the runs of a process that has ended.
+  def _to_draw(self, rows: Mapping[str, outcomes.Row]) -> int:
+    """Returns how many further configurations the search draws."""
+    if self._sweep.space is None or self._repeated >= _MOST_REPEATED:
+      return 0
+    drawn = sum(not row.repeat for row in rows.values())
+    return max(self._sweep.trials - drawn, 0)
+
+  def left(self) -> int:
+    """Returns how many runs can be started now, or are running."""
+    rows = self._rows()
+    unfinished = sum(r.status not in outcomes.OVER for r in rows.values())
+    return unfinished + self._to_draw(rows)
+
+  def run_next(self, run: Run) -> Optional[bool]:
+    """Claims a run, draws it if none is waiting, and runs it.
 
     Args:
-      process: The process id, on this machine.
-      reason: How the process ended.
-      run: A run that the process is known to have started, on any machine.
+      run: Runs it.
 
     Returns:
-      The names of the runs.
+      Whether a run was claimed; `None` if there is none to claim, and none
+      running elsewhere.
     """
-    names = []
-    for name, trial in self.trials().items():
-      owner = trial.user_attrs.get('owner') or {}
-      here = owner.get('machine') == machine.boot()
-      if outcomes.is_running(trial) and (
-        name == run or (here and owner['process'] == process)
-      ):
-        self._finish(trial, outcomes.Outcome(outcomes.FAILED, reason))
-        names.append(name)
-    return names
+    rows = self._rows()
+    states = {row.trial.state for row in rows.values()}
+    if _STATES.WAITING not in states and not self._to_draw(rows):
+      if self._shared:
+        optuna.storages.fail_stale_trials(self._study)
+      return False if _STATES.RUNNING in states else None
+    if self._sweep.space is not None:
+      self._study.sampler = self._sampler(len(self._study.trials))
+    claimed: list[optuna.trial.Trial] = []
 
-  def _finish(self, trial: outcomes.Trial, outcome: outcomes.Outcome) -> None:
-    if outcome.status == outcomes.WAITING:
-      self.run_again(trial, outcome)
-      return
+    def objective(trial: optuna.trial.Trial) -> float:
+      row = self._claim(trial)
+      claimed.append(trial)
+      outcome = run(self._point(row), None if row.repeat else trial)
+      self._check_ours(trial)
+      trial.set_user_attr('outcome', _plain(dataclasses.asdict(outcome)))
+      if outcome.status == outcomes.FAILED:
+        raise Ended
+      if outcome.status != outcomes.FINISHED:
+        raise optuna.TrialPruned
+      return outcome.score(self._rule)
+
     try:
-      self._storage.set_trial_user_attr(
-        self._identifier(trial.number),
-        'outcome',
-        _plain(dataclasses.asdict(outcome)),
-      )
-    except optuna.exceptions.UpdateFinishedTrialError:
-      return  # Another process has declared this one dead.
-    finished = outcome.status == outcomes.FINISHED
-    self._tell(
-      trial.number,
-      values=outcomes.score_of(self._rule, outcome) if finished else None,
-      state=_STATE_OF[outcome.status],
-    )
+      self._study.optimize(objective, n_trials=1, catch=(Ended,))
+    except NotOurs:
+      pass
+    except BaseException:
+      # Stopped by a signal, or by an error that is not the run's own.
+      with contextlib.suppress(NotOurs):
+        for trial in claimed:
+          self._check_ours(trial)
+          self._release(trial)
+      raise
+    return bool(claimed)
 
-  @_complain
-  def take_up_dead(self) -> None:
-    """Requeues the runs of dead processes."""
-    for trial in self.trials().values():
-      interrupted = (
-        trial.state.is_finished()
-        and outcomes.status_of(trial) == outcomes.WAITING
-      )
-      if interrupted or (outcomes.is_running(trial) and self._is_dead(trial)):
-        self.run_again(trial)
+  def _claim(self, trial: optuna.trial.Trial) -> outcomes.Row:
+    """Takes a waiting trial, or draws a new one.
 
-  def _is_dead(self, trial: outcomes.Trial) -> bool:
-    owner = trial.user_attrs.get('owner')
-    if owner is not None and owner['machine'] == machine.boot():
-      return _owner(owner['process']) != owner
-    # Measured by this machine's clock, because clocks of machines differ.
-    sign = (owner, trial.user_attrs.get('alive'))
-    now = time.monotonic()
-    before, since = self._silence.get(trial.number, (None, now))
-    if before != sign:
-      since = now
-    self._silence[trial.number] = (sign, since)
-    return now - since > _SECONDS_OF_SILENCE
-
-
-class Taken:
-  """A run claimed by this process; as a context manager, it sends heartbeats.
-
-  Attributes:
-    trial: Optuna's trial.
-  """
-
-  def __init__(self, study: Study, trial: optuna.trial.Trial):
-    self.trial = trial
-    self._study = study
-    self._ended = threading.Event()
-    self._thread = threading.Thread(target=self._beat, daemon=True)
-
-  @property
-  def name(self) -> str:
-    return self.trial.user_attrs['name']
-
-  def __enter__(self) -> 'Taken':
-    self._thread.start()
-    return self
-
-  def __exit__(self, *exc_info: Any) -> None:
-    self._ended.set()
-    self._thread.join()
-
-  def _beat(self) -> None:
-    """Sends heartbeats to processes on other machines."""
-    count = 0
-    while not self._ended.wait(_SECONDS_BETWEEN_BEATS):
-      count += 1
-      # The next heartbeat retries a storage that is unavailable.
-      with (
-        contextlib.suppress(errors.RunError),
-        storages.complaints(self._study.place),
-      ):
-        self.trial.set_user_attr('alive', count)
-
-  def is_worse(self, score: float, round_number: int) -> bool:
-    """Returns whether the pruner ends the run after a round.
-
-    Args:
-      score: The run's score so far; lower is better.
-      round_number: The round.
+    Raises:
+      Ended: If another process has the run already.
     """
-    with storages.complaints(self._study.place):
-      self.trial.report(score, round_number)
-      return self.trial.should_prune()
+    if _RUN not in trial.user_attrs:
+      rows = self._rows()
+      if self._sweep.space is None or not self._to_draw(rows):
+        raise Ended  # The last waiting trial was claimed elsewhere meanwhile.
+      point = self._sweep.space.draw(trial)
+      self._repeated = self._repeated + 1 if point.name in rows else 0
+      if self._repeated:
+        raise Ended
+      trial.set_user_attr(_RUN, _described(point, repeat=False))
+    row = self._rows()[trial.user_attrs[_RUN]['name']]
+    if row.trial.number != trial.number:
+      raise Ended
+    trial.set_user_attr('process', self._us)
+    return row
+
+  def _check_ours(self, trial: optuna.trial.Trial) -> None:
+    now = self._storage.get_trial(trial._trial_id)
+    if now.state.is_finished() or now.user_attrs.get('process') != self._us:
+      raise NotOurs
+
+  def _release(self, trial: Any) -> None:
+    """Lets a running trial wait again."""
+    self._storage.set_trial_state_values(trial._trial_id, _STATES.WAITING)
+
+  def release_runs_of(self, process: int) -> None:
+    """Lets the running trials of a process of this machine wait again."""
+    for trial in self._running(process):
+      self._release(trial)
+
+  def fail_runs_of(self, process: int, reason: str) -> bool:
+    """Fails the runs of a process of this machine; returns if it had any."""
+    lost = self._running(process)
+    outcome = outcomes.Outcome(outcomes.FAILED, reason)
+    for trial in lost:
+      self._storage.set_trial_user_attr(
+        trial._trial_id, 'outcome', dataclasses.asdict(outcome)
+      )
+      self._study.tell(trial.number, state=_STATES.FAIL)
+    return bool(lost)
+
+  def _running(self, process: int) -> list[Trial]:
+    us = [machine.boot(), process]
+    trials = [row.trial for row in self._rows().values()]
+    return [
+      trial
+      for trial in trials
+      if trial.state == _STATES.RUNNING
+      and trial.user_attrs.get('process') == us
+    ]
 
 
-def _plain(value: Mapping[str, Any]) -> dict[str, Any]:
-  """Returns a mapping after a round trip through JSON."""
-  return json.loads(json.dumps(dict(value)))
-
-
-def _numbers(flags: Mapping[str, str]) -> dict[str, float]:
-  """Parses the numeric flags of a point, as Optuna's parameters.
-
-  Words are not included: the choices of an Optuna parameter cannot be extended,
-  while the axes of a sweep can.
-  """
-  found = {flag: grids.number(text) for flag, text in flags.items()}
-  return {flag: value for flag, value in found.items() if value is not None}
-
-
-def _distributions(
-  points: Sequence[grids.Point],
-) -> dict[str, optuna.distributions.FloatDistribution]:
-  values: dict[str, list[float]] = {}
-  for point in points:
-    for flag, value in _numbers(point.flags).items():
-      values.setdefault(flag, []).append(value)
+def _described(point: grids.Point, *, repeat: bool) -> dict[str, Any]:
+  """Returns the description of a point's trials."""
   return {
-    flag: optuna.distributions.FloatDistribution(min(found), max(found))
-    for flag, found in values.items()
+    'name': point.name,
+    'flags': dict(point.flags),
+    'settings': _plain(point.identity),
+    'repeat': repeat,
+    'attempt': 0,
   }
 
 
-def _owner(process: int) -> Optional[dict[str, Any]]:
-  """Describes a process of this machine; `None` if it has ended."""
-  started = machine.start_of(process)
-  if started is None:
-    return None
-  return {'machine': machine.boot(), 'process': process, 'started': started}
+def _plain(value: Any) -> Any:
+  """Returns a value after a round trip through JSON."""
+  return json.loads(json.dumps(value))
+
+
+def row_of(trial: Trial) -> outcomes.Row:
+  """Converts a trial to a row of the sweep's table."""
+  outcome = outcomes.Outcome(**trial.user_attrs.get('outcome', {}))
+  status = outcome.status
+  if trial.state == _STATES.RUNNING:
+    status = outcomes.RUNNING
+  elif not trial.state.is_finished() or status not in outcomes.OVER:
+    status = outcomes.WAITING
+  return outcomes.Row(
+    **trial.user_attrs[_RUN], status=status, outcome=outcome, trial=trial
+  )
+
+
+def names_in(folder: pathlib.Path) -> list[str]:
+  """Returns the names of the runs of a sweep's folder."""
+  if not (folder / storages.FILE).exists():
+    return []
+  storage = storages.open_storage(folder, None, lambda *_: None)
+  study = optuna.load_study(study_name=_NAME, storage=storage)
+  found = (t.user_attrs.get(_RUN) for t in study.get_trials(deepcopy=False))
+  return list(dict.fromkeys(run['name'] for run in found if run))

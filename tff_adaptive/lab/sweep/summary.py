@@ -20,7 +20,6 @@ def summary(
   rows: Sequence[outcomes.Row],
   select: str,
   *,
-  with_target: bool = False,
   tuned_on: Optional[int] = None,
 ) -> str:
   """Renders the best configuration of every method, for each task.
@@ -31,8 +30,6 @@ def summary(
   Args:
     rows: The rows of the sweep's table.
     select: The name of a selection rule.
-    with_target: Whether to show the virtual time until --target_metric, for
-      runs with virtual time.
     tuned_on: The seed that configurations are selected on, excluded from means
       if other seeds were run; `None` if all seeds are equal.
   """
@@ -49,7 +46,7 @@ def summary(
       if k not in ('algorithm', 'task')
     )
     by_method.setdefault(method, {}).setdefault(configuration, []).append(row)
-  measures = _measures(rows, rule, with_target)
+  measures = _measures(rows, rule)
   table = [
     ('method', 'tried', *measures.values(), 'runs', 'configuration'),
     *_methods(by_method, rule, list(measures), tuned_on),
@@ -69,7 +66,7 @@ def summary(
 
 
 def _measures(
-  rows: Sequence[outcomes.Row], rule: scores.SelectionRule, with_target: bool
+  rows: Sequence[outcomes.Row], rule: scores.SelectionRule
 ) -> dict[str, str]:
   """Returns the headings of the columns of numbers, by measure.
 
@@ -77,9 +74,8 @@ def _measures(
   """
   there = {name for row in rows for name in row.outcome.measures}
   metrics = {row.outcome.metric for row in rows if row.outcome.metric}
-  judges = [sections.Judge(rule, metric) for metric in sorted(metrics)]
-  judges = judges or [sections.Judge(rule, None)]
-  compared = [judge.compared for judge in judges]
+  named: list[Optional[str]] = [*sorted(metrics)]
+  compared = [sections.Judge(rule, m).compared for m in named or [None]]
   shown = {
     measure: words if len(compared) == 1 else measure
     for measure, words in compared
@@ -89,8 +85,8 @@ def _measures(
     shown.setdefault(rule.measure, rule.measure)
   if 'virtual_seconds' in there:
     shown['virtual_seconds'] = 'virtual s'
-    if with_target:
-      shown['virtual_seconds_to_target'] = 'virtual s to target'
+  if 'virtual_seconds_to_target' in there:
+    shown['virtual_seconds_to_target'] = 'virtual s to target'
   return shown
 
 
@@ -108,7 +104,7 @@ def _methods(
       for same in configurations.values()
     )
     scored = {
-      name: [_score(rule, row) for row in _choosing(same, tuned_on)]
+      name: [row.outcome.score(rule) for row in _choosing(same, tuned_on)]
       for name, same in configurations.items()
     }
     best = scores.best(scored)
@@ -150,7 +146,8 @@ def _reported(same: _Same, tuned_on: Optional[int]) -> tuple[_Same, int]:
 
 def _compared(rule: scores.SelectionRule, same: _Same) -> float:
   """Returns the value that methods are ranked by; lower is better."""
-  judge = sections.Judge(rule, same[0].outcome.metric)
+  first = same[0].outcome
+  judge = sections.Judge(rule, first.metric, first.rises)
   measure, _ = judge.compared
   value = _mean_of(same, measure)
   if value is None:
@@ -169,12 +166,3 @@ def _mean(rows: _Same, measure: str) -> str:
   """Formats a mean over seeds; a dash if a run lacks the measure."""
   value = _mean_of(rows, measure)
   return '-' if value is None else formatting.number(value)
-
-
-def _score(rule: scores.SelectionRule, row: outcomes.Row) -> float:
-  return scores.score(
-    rule,
-    row.outcome.measures,
-    row.outcome.metric,
-    finished=row.status == outcomes.FINISHED,
-  )

@@ -2,13 +2,13 @@
 
 Importing TensorFlow Federated takes as long as a small run, so a worker process
 imports it once and then claims one run after the other from the sweep's study.
+Errors of a run are its outcome; errors of the machine, such as a full disk, and
+of the study end the worker and with it the sweep.
 """
 
 import contextlib
-import dataclasses
+import errno
 import gc
-import itertools
-import logging
 import math
 import multiprocessing
 import os
@@ -19,6 +19,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -30,16 +31,15 @@ from typing import TextIO
 from tff_adaptive import errors
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import health
+from tff_adaptive.lab.recording import hooks
 from tff_adaptive.lab.recording import tables
 from tff_adaptive.lab.report import runs
 from tff_adaptive.lab.report import scores
 from tff_adaptive.lab.sweep import flags
 from tff_adaptive.lab.sweep import grids
-from tff_adaptive.lab.sweep import hparams
 from tff_adaptive.lab.sweep import outcomes
-from tff_adaptive.lab.sweep import search
+from tff_adaptive.lab.sweep import storage
 from tff_adaptive.lab.sweep import study as study_lib
-from tff_adaptive.lab.sweep import watch as watching
 from tff_adaptive.lab.training import experiment as train
 from tff_adaptive.lab.training import reuse
 from tff_adaptive.lab.training.loop import stopping
@@ -47,97 +47,182 @@ from tff_adaptive.runtime import machine
 
 _SECONDS_BETWEEN_LOOKS = 0.1
 _SECONDS_BETWEEN_TRIES = 1.0
-# Runs that turn out to be taken before the study is read anew.
-_MOST_TAKEN = 8
-
-# Called with 'started', 'round' or 'over', a run's name, and its round or
-# outcome.
-Report = Callable[[str, str, Any], None]
+# Errors of the machine, which the next runs would have too.
+_OF_THE_MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
-@dataclasses.dataclass(frozen=True)
-class Job:
-  """A point to run.
+# Consecutive rounds far above the initial loss, or without a usable update,
+# after which a run has diverged.
+_PATIENCE = 3
 
-  Attributes:
-    point: The point.
-    log: The log file of the run.
-    divergence_factor: Largest training loss, as a multiple of the untrained
-      model's; 0 for no limit.
-    rungs: The rounds after which the run is compared with others.
-    compare: Called with the run so far and the round; raises `Pruned` to end
-      the run.
-    keep_checkpoints: Whether a run that is over keeps its checkpoints and
-      client states.
-  """
 
-  point: grids.Point
-  log: pathlib.Path
-  divergence_factor: float = 0.0
-  rungs: Sequence[int] = ()
-  compare: Callable[[runs.Run, int], None] = lambda run, number: None
-  keep_checkpoints: bool = True
+class DivergedError(errors.RunError):
+  """Raised when a run has diverged."""
+
+
+class Pruned(stopping.Stopped):
+  """Raised when a run is worse than others after equally many rounds."""
+
+  def __init__(self, reason: str):
+    super().__init__(signal.SIGTERM)
+    self.reason = reason
+
+
+class Watch(hooks.Hook):
+  """A hook that ends a run once it has diverged or is pruned."""
+
+  def __init__(
+    self,
+    *,
+    divergence_factor: float,
+    compare: Callable[[Sequence[Mapping[str, float]]], None] = lambda _: None,
+  ):
+    """Starts without any row.
+
+    Args:
+      divergence_factor: Largest training loss, as a multiple of the untrained
+        model's; 0 for no limit.
+      compare: Called with the rows so far; may raise `Pruned`.
+    """
+    self._factor = divergence_factor
+    self._compare = compare
+    self._rows: list[Mapping[str, float]] = []
+    self._untrained: Optional[float] = None
+    # Sets of rounds, so that a round repeated after a resume counts once.
+    self._above: set[int] = set()
+    self._useless: set[int] = set()
+
+  def look_back(self, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Checks the earlier rounds of a resumed run.
+
+    Raises:
+      DivergedError, Pruned: If the run should have ended.
+    """
+    for row in rows:
+      self._judge(row)
+
+  def round(self, event: hooks.Round) -> None:
+    """Checks a round.
+
+    Raises:
+      DivergedError, Pruned: If the run has diverged or is pruned.
+    """
+    self._judge(event.row)
+
+  def _judge(self, row: Mapping[str, Any]) -> None:
+    number = int(row['round'])
+    # A round repeated after a resume replaces its row.
+    del self._rows[number:]
+    self._rows.append({k: float(v) for k, v in row.items() if v is not None})
+    self._judge_loss(number, row)
+    self._compare(self._rows)
+
+  def _judge_loss(self, number: int, row: Mapping[str, Any]) -> None:
+    if number == 0:
+      value = row.get('validation/loss')
+      self._untrained = None if value is None else float(value)
+      return
+    loss = float(row.get('train/loss', 0.0))
+    if not math.isfinite(loss):
+      raise DivergedError(f'the training loss of round {number} is {loss}')
+    limit = self._factor * (self._untrained or 0.0)
+    if _too_many(self._above, number, 0 < limit < loss):
+      raise DivergedError(
+        f'the training loss of round {number} is {loss:.4g}, and exceeded '
+        f'{self._factor:g} times that of the untrained model for {_PATIENCE} '
+        'rounds'
+      )
+    count = row.get('clients/count')
+    rejected = count is not None and int(count) == int(
+      row.get('clients/rejected', 0)
+    )
+    useless = rejected or bool(row.get('update/non_finite'))
+    if _too_many(self._useless, number, useless):
+      raise DivergedError(
+        f'no update was finite in the {_PATIENCE} rounds up to {number}'
+      )
+
+
+def _too_many(bad: set[int], number: int, is_bad: bool) -> bool:
+  """Records whether a round was bad; returns whether the last few all were."""
+  (bad.add if is_bad else bad.discard)(number)
+  return all(number - i in bad for i in range(_PATIENCE))
 
 
 def run(
-  job: Job, report: Callable[[int], None] = lambda _: None
+  sweep: flags.Sweep, point: grids.Point, trial: Any = None
 ) -> outcomes.Outcome:
   """Runs or resumes a point in this process.
 
   Args:
-    job: The point.
-    report: Called periodically with the number of the round.
+    sweep: The sweep.
+    point: The point.
+    trial: Optuna's trial, if its pruner may end the run.
 
   Raises:
+    RunError: If the disk is full or read-only.
     Stopped: If a signal stopped the run.
   """
-  point = job.point
+  rule = scores.RULES[sweep.select]
 
   def compare(rows: Sequence[Mapping[str, float]]) -> None:
     number = int(rows[-1]['round'])
-    if number in job.rungs:
-      so_far = runs.Run(point.folder, point.identity, list(rows))
-      job.compare(so_far, number)
+    last = number >= point.total_rounds
+    if last or number == 0 or number % point.settings.rounds_per_eval:
+      return
+    so_far = runs.Run(point.folder, point.identity, list(rows))
+    score = scores.score(
+      rule, so_far.measures(), so_far.metric, rises=so_far.rises
+    )
+    trial.report(score, number)
+    if trial.should_prune():
+      raise Pruned(f'worse than others after round {number}')
 
-  watch = watching.Watch(
-    divergence_factor=job.divergence_factor, report=report, compare=compare
+  prunes = trial is not None and sweep.options['pruner'] != 'none'
+  watch = Watch(
+    divergence_factor=sweep.options['divergence_factor'],
+    compare=compare if prunes else lambda _: None,
   )
-  files.make_folder(job.log.parent)
-  with (
-    open(job.log, 'a', encoding='utf-8', buffering=1) as log,
-    contextlib.redirect_stdout(log),
-    contextlib.redirect_stderr(log),
-    _redirect_tensorflow(log),
-  ):
+  with _output_to(sweep.log_of(point.name)) as log:
     try:
       settings = point.settings
-      _wait_for_others(point.folder)
+      _wait_for_others(point.folder, log)
       finished = train.prepare(settings)
       if finished is None:
         metrics = files.RunFolder(point.folder).metrics
         watch.look_back(tables.RowFile(metrics).numbers)
         # The sweep's report draws all runs.
         train.run(settings, hooks=[watch], pictures=False)
-      hparams.write_values(point)
       return outcome_of(point, outcomes.FINISHED)
-    except watching.Pruned as e:
-      print(f'Given up: {e.reason}.')
+    except Pruned as e:
+      print(f'Given up: {e.reason}.', file=log)
       return outcome_of(point, outcomes.PRUNED, e.reason)
-    except watching.DivergedError as e:
-      print(f'Given up: {e}.')
+    except DivergedError as e:
+      print(f'Given up: {e}.', file=log)
       return outcome_of(point, outcomes.DIVERGED, str(e))
-    except errors.RunError as e:
-      print(e)
-      return outcome_of(point, outcomes.FAILED, str(e))
     except Exception as e:  # pylint: disable=broad-exception-caught
       # The error is recorded, and other runs are not affected.
-      traceback.print_exc()
+      if _is_of_the_machine(e):
+        raise
+      if isinstance(e, errors.RunError):
+        print(e, file=log)
+        return outcome_of(point, outcomes.FAILED, str(e))
+      traceback.print_exc(file=log)
       # TensorFlow prints the traceback before the message.
       last = (str(e).strip().splitlines() or [''])[-1].strip()
       reason = f'{type(e).__name__}: {last[:300]}'
       return outcome_of(point, outcomes.FAILED, reason)
     finally:
       _clean_up()
+
+
+def _is_of_the_machine(error: Optional[BaseException]) -> bool:
+  """Returns whether an error was caused by a full or read-only disk."""
+  while error is not None:
+    if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
+      return True
+    error = error.__cause__ or error.__context__
+  return False
 
 
 def outcome_of(
@@ -157,38 +242,36 @@ def outcome_of(
     reason,
     rounds=found.rounds,
     metric=found.metric,
+    rises=found.rises,
     measures=outcomes.measures_of(found, point.settings.target_metric),
   )
 
 
 @contextlib.contextmanager
-def _redirect_tensorflow(log: TextIO) -> Iterator[None]:
-  """Redirects TensorFlow's logger to a file.
-
-  `redirect_stderr` has no effect on it, because its handler holds the original
-  stream. Runs in one process trace the same functions repeatedly, of which
-  TensorFlow warns.
-  """
-  before = {handler: handler.stream for handler in _tensorflow_handlers()}
-  for handler in before:
-    handler.setStream(log)
-  try:
-    yield
-  finally:
-    # A handler that TensorFlow added meanwhile has the log as standard error.
-    for handler in _tensorflow_handlers():
-      handler.setStream(before.get(handler, sys.__stderr__))
+def _output_to(path: pathlib.Path) -> Iterator[TextIO]:
+  """Redirects what this process writes to a log, crash messages included."""
+  files.make_folder(path.parent)
+  before = [os.dup(number) for number in (1, 2)]
+  with open(path, 'a', encoding='utf-8', buffering=1) as log:
+    try:
+      _redirect([log.fileno()] * 2)
+      yield log
+    finally:
+      _redirect(before)
+      for number in before:
+        os.close(number)
 
 
-def _tensorflow_handlers() -> list[logging.StreamHandler]:
-  return [
-    handler
-    for handler in logging.getLogger('tensorflow').handlers
-    if isinstance(handler, logging.StreamHandler)
-  ]
+def _redirect(targets: Sequence[int]) -> None:
+  """Redirects standard output and error to open files."""
+  for stream, number, target in zip(
+    (sys.stdout, sys.stderr), (1, 2), targets, strict=True
+  ):
+    stream.flush()
+    os.dup2(target, number)
 
 
-def _wait_for_others(folder: pathlib.Path) -> None:
+def _wait_for_others(folder: pathlib.Path, log: TextIO) -> None:
   """Waits while another process uses a run's folder.
 
   A worker of a killed sweep may still be saving its run when the resumed sweep
@@ -200,7 +283,7 @@ def _wait_for_others(folder: pathlib.Path) -> None:
   inside = files.RunFolder(folder)
   signals = stopping.Signals()
   if inside.is_busy():
-    print(f'Another process is using {folder}; waiting for it to finish.')
+    print(f'Another process is using {folder}; waiting for it.', file=log)
   with signals.handled(), signals.interruptible():
     while inside.is_busy():
       time.sleep(_SECONDS_BETWEEN_LOOKS)
@@ -235,106 +318,52 @@ def _clean_up() -> None:
     gc.freeze()
 
 
-def job_of(
-  sweep: flags.Sweep,
-  scheduler: search.TrialScheduler,
-  point: grids.Point,
-  taken: study_lib.Taken,
-) -> Job:
-  """Builds the job for a point of a sweep."""
-
-  def compare(so_far: runs.Run, number: int) -> None:
-    value = scores.score(
-      scheduler.rule, so_far.measures(), so_far.metric, rises=so_far.rises
-    )
-    if taken.is_worse(value, number):
-      raise watching.Pruned(
-        f'not among the best 1/{scheduler.halving_factor} after round {number}'
-      )
-
-  return Job(
-    point,
-    log=sweep.log_of(point.name),
-    divergence_factor=sweep.options['divergence_factor'],
-    rungs=scheduler.rungs(point.name),
-    compare=compare,
-    keep_checkpoints=sweep.options['keep_checkpoints'],
-  )
-
-
 def work(
   sweep: flags.Sweep,
-  scheduler: search.TrialScheduler,
   study: study_lib.Study,
   *,
   signals: stopping.Signals,
-  report: Report,
+  report: Callable[[], None] = lambda: None,
   most_runs: float = math.inf,
-) -> bool:
+) -> None:
   """Runs points of a sweep in sequence, and waits for those elsewhere.
 
   Args:
     sweep: The sweep.
-    scheduler: Its scheduler.
-    study: Its study, which holds all points.
+    study: Its study.
     signals: The handler of SIGINT and SIGTERM.
-    report: Called with the progress; see `Report`.
+    report: Called after each run.
     most_runs: Number of runs after which to return.
 
-  Returns:
-    Whether there may be more to run.
-
   Raises:
+    RunError: If the study cannot be read or written, or the disk is full.
     Stopped: If a signal asked to stop; the current run is saved.
   """
-  points = {p.name: p for p in sweep.points}
+
+  def run_claimed(point: grids.Point, trial: Any) -> outcomes.Outcome:
+    outcome = run(sweep, point, trial)
+    # A failed run may be continued.
+    if not sweep.options['keep_checkpoints'] and (
+      outcome.status != outcomes.FAILED
+    ):
+      _discard_checkpoints(point)
+    return outcome
+
   count = 0
-  # Runs that waited when the study was last read, which takes a while.
-  waiting: Iterator[outcomes.Trial] = iter(())
   while count < most_runs:
     signals.check()
-    taken = study.take_first(itertools.islice(waiting, _MOST_TAKEN))
-    names: Sequence[str] = ()
-    if taken is None:
-      trials = study.trials()
-      names = scheduler.next(trials)
-      waiting = iter([trials[name] for name in names])
-      taken = study.take_first(waiting)
-    if taken is not None:
+    with storage.complaints(study.place):
+      study.add_repeats()
+      was_run = study.run_next(run_claimed)
+    if was_run is None:
+      return
+    if was_run:
       count += 1
-      job = job_of(sweep, scheduler, points[taken.name], taken)
-      _run_taken(job, study, taken, report)
-      if scheduler.learns:
-        waiting = iter(())
-    elif not names:
-      if not any(map(outcomes.is_running, trials.values())):
-        return False
+      report()
+    else:
       # A run elsewhere may die, or its result determine the next run.
-      study.take_up_dead()
       with signals.interruptible():
         time.sleep(_SECONDS_BETWEEN_TRIES)
-  return True
-
-
-def _run_taken(
-  job: Job,
-  study: study_lib.Study,
-  taken: study_lib.Taken,
-  report: Report,
-) -> None:
-  name = taken.name
-  with taken:
-    try:
-      report('started', name, None)
-      outcome = run(job, lambda number: report('round', name, number))
-    except (stopping.Stopped, KeyboardInterrupt):
-      study.finish(taken, outcome_of(job.point, outcomes.WAITING, 'stopped'))
-      raise
-    # A failed run may be continued.
-    if not job.keep_checkpoints and outcome.status != outcomes.FAILED:
-      _discard_checkpoints(job.point)
-  study.finish(taken, outcome)
-  report('over', name, outcome)
 
 
 def _discard_checkpoints(point: grids.Point) -> None:
@@ -345,54 +374,34 @@ def _discard_checkpoints(point: grids.Point) -> None:
     print(e, file=sys.stderr)
 
 
-def serve(
-  connection: Any, sweep: flags.Sweep, cores: Optional[Sequence[int]] = None
-) -> None:
+def serve(connection: Any, sweep: flags.Sweep, cores: Sequence[int]) -> None:
   """Runs a worker process; its main function.
 
   Args:
-    connection: Receives the arguments of `Report` calls, and finally ('left',
-      '', (whether there may be more to run, the number of traced rounds)).
+    connection: Receives a message if the worker cannot go on.
     sweep: The sweep.
-    cores: The cores to compute on; all by default.
+    cores: The cores to compute on.
   """
-  if cores is not None:
-    machine.use_cores(cores)
+  machine.use_cores(cores)
   # As the command line does.
   gc.set_threshold(20_000, 20, 20)
   _end_with_parent()
-
-  def report(kind: str, name: str, value: Any) -> None:
-    if kind == 'started':
-      _redirect_output(sweep.log_of(name))
-    try:
-      connection.send((kind, name, value))
-    except OSError as e:
-      # The sweep's process has ended: save the run and end this process too.
-      raise stopping.Stopped(signal.SIGTERM) from e
-
-  scheduler = search.scheduler_of(sweep)
-  with (
-    contextlib.suppress(stopping.Stopped, KeyboardInterrupt),
-    search.open_study(sweep, scheduler) as study,
-  ):
-    more = work(
-      sweep,
-      scheduler,
-      study,
-      signals=stopping.Signals(),
-      report=report,
-      most_runs=sweep.options['runs_per_process'],
-    )
-    report('left', '', (more, reuse.traces()))
-
-
-def _redirect_output(path: pathlib.Path) -> None:
-  """Redirects crash messages of TensorFlow and the system to a run's log."""
-  files.make_folder(path.parent)
-  with open(path, 'a', encoding='utf-8') as log:
-    os.dup2(log.fileno(), 1)
-    os.dup2(log.fileno(), 2)
+  try:
+    with (
+      contextlib.suppress(stopping.Stopped, KeyboardInterrupt),
+      study_lib.Study(sweep) as study,
+    ):
+      work(
+        sweep,
+        study,
+        signals=stopping.Signals(),
+        most_runs=sweep.options['runs_per_process'],
+      )
+  except errors.RunError as e:
+    connection.send(str(e))
+  except Exception as e:  # pylint: disable=broad-exception-caught
+    traceback.print_exc()
+    connection.send(f'A worker process failed: {type(e).__name__}: {e}')
 
 
 def _end_with_parent() -> None:

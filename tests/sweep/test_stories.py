@@ -1,0 +1,204 @@
+"""Sweeps as people run them: `main.py sweep ...` in processes of their own."""
+
+import csv
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+_MAIN = pathlib.Path(__file__).resolve().parents[2] / 'main.py'
+_QUICK = [
+  '--task=quadratic',
+  '--total_rounds=6',
+  '--rounds_per_eval=2',
+  '--rounds_per_checkpoint=2',
+  '--clients_per_round=2',
+  '--experiment_name=s',
+  '--workers=0',
+]
+
+
+def start(folder, *arguments, **more):
+  folder.mkdir(exist_ok=True)
+  names = [argument.partition('=')[0] for argument in arguments]
+  usual = [word for word in _QUICK if word.partition('=')[0] not in names]
+  with open(folder / 'log', 'a', encoding='utf-8') as log:
+    return subprocess.Popen(
+      [sys.executable, str(_MAIN), 'sweep', *usual, *arguments],
+      cwd=folder,
+      stdout=log,
+      stderr=subprocess.STDOUT,
+      **more,
+    )
+
+
+def go(folder, *arguments, code=0):
+  process = start(folder, *arguments)
+  assert process.wait(600) == code, (folder / 'log').read_text()
+  return table(folder)
+
+
+def table(folder):
+  """Returns the rows of results.csv by name, without what clocks measured."""
+  path = folder / 'runs' / 's' / 'results.csv'
+  with open(path, encoding='utf-8') as file:
+    rows = list(csv.DictReader(file))
+  for row in rows:
+    row.pop('seconds')
+  assert len({row['name'] for row in rows}) == len(rows)
+  return {row['name']: row for row in rows}
+
+
+def statuses(rows):
+  return sorted(row['status'] for row in rows.values())
+
+
+_STUDY = [
+  '--axis=algorithm=fedavg,fedadam',
+  '--axis=client_learning_rate=0.01,0.03,0.1',
+  '--axis=seed=0,1',
+]
+
+
+def rows_of(folder):
+  return sum(
+    path.read_text().count('\n')
+    for path in folder.glob('runs/s/runs/*/metrics.csv')
+  )
+
+
+@pytest.mark.exhaustive
+def test_two_methods_three_rates_two_seeds_killed_and_resumed(tmp_path):
+  whole = go(tmp_path / 'whole', *_STUDY)
+  assert statuses(whole) == ['finished'] * 12
+  assert {row['rounds'] for row in whole.values()} == {'6'}
+  parts = tmp_path / 'parts'
+  for rows in (2, 20, 45):
+    process = start(parts, *_STUDY)
+    deadline = time.monotonic() + 300
+    while process.poll() is None and rows_of(parts) < rows:
+      assert time.monotonic() < deadline
+      time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+  stopped = start(parts, *_STUDY)
+  while stopped.poll() is None and rows_of(parts) < 60:
+    time.sleep(0.01)
+  stopped.terminate()
+  assert stopped.wait(120) in (0, 128 + signal.SIGTERM)
+  ended = {
+    path: path.stat().st_mtime_ns
+    for path in parts.glob('runs/s/runs/*/metrics.csv')
+    if path.read_text().count('\n') == 8
+  }
+  assert go(parts, *_STUDY) == whole
+  for path, written in ended.items():
+    assert path.stat().st_mtime_ns == written
+
+
+@pytest.mark.exhaustive
+def test_tuning_repeats_the_best_of_each_method(tmp_path):
+  rates = _STUDY[:2]
+  tuned = go(tmp_path / 'a', *rates, '--repeat_best=3,4')
+  again = [row for row in tuned.values() if row['seed'] != '0']
+  assert len(tuned) == 6 + 2 * 2 and statuses(tuned) == ['finished'] * 10
+  for method in ('fedavg', 'fedadam'):
+    first = [
+      row
+      for row in tuned.values()
+      if row['seed'] == '0' and row['algorithm'] == method
+    ]
+    best = min(first, key=lambda row: float(row['validation/loss']))
+    repeats = [row for row in again if row['algorithm'] == method]
+    assert sorted(row['seed'] for row in repeats) == ['3', '4']
+    assert {row['client_learning_rate'] for row in repeats} == {
+      best['client_learning_rate']
+    }
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize('search', ['random', 'tpe'])
+def test_a_search_tries_as_many_as_asked(tmp_path, search):
+  axis = '--axis=client_learning_rate=0.01,0.02,0.03,0.05,0.1,0.2'
+  asked = ['--algorithm=fedavg', axis, f'--search={search}']
+  few = go(tmp_path / 'a', *asked, '--trials=3')
+  tried = {n for n, row in few.items() if row['status'] == 'finished'}
+  assert len(tried) == 3
+  more = go(tmp_path / 'a', *asked, '--trials=5')
+  after = {n for n, row in more.items() if row['status'] == 'finished'}
+  assert len(after) == 5 and tried < after
+  assert tried == {
+    n
+    for n, row in go(tmp_path / 'b', *asked, '--trials=3').items()
+    if row['status'] == 'finished'
+  }
+
+
+@pytest.mark.exhaustive
+def test_one_failing_run_does_not_end_the_sweep(tmp_path):
+  axis = '--axis=client_learning_rate=0.1,1e30,0.2'
+  blocked = tmp_path / 'a' / 'runs' / 's' / 'runs'
+  blocked.mkdir(parents=True)
+  # A file in the place of a run's folder.
+  (blocked / 'client_learning_rate=0.2').write_text('')
+  rows = go(tmp_path / 'a', '--algorithm=fedavg', axis)
+  assert [row['status'] for row in rows.values()] == [
+    'finished',
+    'diverged',
+    'failed',
+  ]
+  assert all(row['reason'] for row in list(rows.values())[1:])
+  (blocked / 'client_learning_rate=0.2').unlink()
+  rows = go(tmp_path / 'a', '--algorithm=fedavg', axis)
+  assert rows['client_learning_rate=0.2']['status'] == 'failed'
+  rows = go(tmp_path / 'a', '--algorithm=fedavg', axis, '--retry_failed')
+  assert rows['client_learning_rate=0.2']['status'] == 'finished'
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize('kind', ['sqlite:///{}/study', 'journal:{}/study'])
+def test_two_programs_share_one_storage(tmp_path, kind):
+  """As on two machines: every run is in the folder of one of them."""
+  axis = '--axis=seed=' + ','.join(map(str, range(8)))
+  asked = ['--algorithm=fedavg', axis, f'--storage={kind.format(tmp_path)}']
+  programs = {n: start(tmp_path / n, *asked) for n in ('one', 'other')}
+  for name, program in programs.items():
+    log = tmp_path / name / 'log'
+    assert program.wait(300) == 0, log.read_text()
+  homes = [
+    {p.name for p in (tmp_path / name / 'runs' / 's' / 'runs').glob('*')}
+    for name in programs
+  ]
+  assert homes[0] and homes[1] and not homes[0] & homes[1]
+  tables = [table(tmp_path / name) for name in programs]
+  assert tables[0] == tables[1] and statuses(tables[0]) == ['finished'] * 8
+  assert homes[0] | homes[1] == {*tables[0]}
+
+
+@pytest.mark.exhaustive
+def test_workers_that_are_killed_cost_their_run_alone(tmp_path):
+  """And the sweep's own process takes its workers along."""
+  asked = ['--algorithm=fedavg', '--axis=seed=0,1,2,3', '--workers=2']
+  slow = [*asked, '--total_rounds=400']
+  process = start(tmp_path / 'a', *slow, start_new_session=True)
+  children = []
+  deadline = time.monotonic() + 300
+  while rows_of(tmp_path / 'a') < 10:
+    assert time.monotonic() < deadline and process.poll() is None
+    time.sleep(0.05)
+  for task in pathlib.Path(f'/proc/{process.pid}/task').iterdir():
+    children += (task / 'children').read_text().split()
+  commands = {
+    int(c): pathlib.Path(f'/proc/{c}/cmdline').read_text() for c in children
+  }
+  workers = [c for c, text in commands.items() if 'spawn_main' in text]
+  os.kill(workers[0], signal.SIGKILL)
+  assert process.wait(600) == 0, (tmp_path / 'a' / 'log').read_text()
+  rows = table(tmp_path / 'a')
+  assert statuses(rows) == ['failed'] + ['finished'] * 3
+  (reason,) = (row['reason'] for row in rows.values() if row['reason'])
+  assert 'SIGKILL' in reason

@@ -8,17 +8,17 @@ import dataclasses
 import math
 import pathlib
 
+import pandas as pd
+
 from benchmarks import outputs
 from tff_adaptive import drawing
 from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.recording.figures import charts
-from tff_adaptive.lab.recording.figures import panels
+from tff_adaptive.lab.recording.figures import styles
 from tff_adaptive.lab.report import figures
 from tff_adaptive.lab.report import runs as results
 from tff_adaptive.lab.report import scores
 from tff_adaptive.lab.report import sections
-from tff_adaptive.lab.report import seeds
-from tff_adaptive.lab.report import tuning
 
 # What curves of sweeps are drawn against, if it is there.
 _AXES = {
@@ -54,24 +54,22 @@ WITHIN = 1e-3
 def save(path, *charts_, columns=None):
   """Draws charts side by side, two a row unless said otherwise."""
   columns = columns or min(len(charts_), 2)
-  drawn = panels.together(charts_, columns=columns)
+  methods = list(dict.fromkeys(m for c in charts_ for m in c.methods))
+  colours = styles.colours(methods)
+  drawn = charts.together(
+    [dataclasses.replace(c, colours=c.colours or colours) for c in charts_],
+    columns=columns,
+  )
   path.write_bytes(drawing.image(drawn, 'png'))
 
 
-def lines_of(curves, looks=None):
-  """Makes a line a seed from x and y by name and seed.
-
-  Args:
-    curves: Pairs of x and y by seed, by name.
-    looks: Numbers of the names' looks; in their order unless given.
-  """
-  return [
-    charts.Line(name, x, y, thin=len(by_seed) > 1, like=like)
-    for (name, by_seed), like in zip(
-      curves.items(), looks or range(len(curves)), strict=True
-    )
-    for x, y in by_seed.values()
-  ]
+def lines_of(curves):
+  """Makes a line a seed from x and y by seed, by name."""
+  return pd.concat(
+    pd.DataFrame({'method': name, 'x': x, 'y': y, 'run': f'{name} {seed}'})
+    for name, by_seed in curves.items()
+    for seed, (x, y) in by_seed.items()
+  )
 
 
 def draw_agreement(rows, path):
@@ -138,7 +136,7 @@ def draw_clients(best, path):
   """
   alphas = sorted({alpha for _, alpha in best}, reverse=True)
   clients = list(dict.fromkeys(client for client, _ in best))
-  looks = {client: number for number, client in enumerate(clients)}
+  colours = styles.colours(clients)
   found = []
   for alpha in alphas:
     here = {c: best[c, alpha] for c in clients if (c, alpha) in best}
@@ -160,8 +158,9 @@ def draw_clients(best, path):
           '',
           column if column == 'round' else 'gradients in all',
           'accuracy',
-          lines_of(curves, [looks[client] for client in here]),
+          lines_of(curves),
           whole_x=True,
+          colours={_label(c, r): colours[c] for c, (r, _) in here.items()},
         )
       )
   save(path, *found)
@@ -174,11 +173,11 @@ def draw_forms(curves, path):
     curves: Accuracies by experiment, form, seed and round.
     path: The picture.
   """
-  looks = {'same': 0, 'successive': 1}
+  forms_ = ('same', 'successive')
   found = []
   for experiment, forms in curves.items():
     for label, each in (
-      ('round', dict.fromkeys(looks, 1)),
+      ('round', dict.fromkeys(forms_, 1)),
       ('gradients, in rounds of one gradient a step', outputs.GRADIENTS),
     ):
       lines = {
@@ -186,7 +185,7 @@ def draw_forms(curves, path):
           seed: ([each[form] * n for n in by_round], list(by_round.values()))
           for seed, by_round in forms[form].items()
         }
-        for form in looks
+        for form in forms_
       }
       found.append(
         charts.Chart(
@@ -195,7 +194,7 @@ def draw_forms(curves, path):
           '',
           label,
           'accuracy',
-          lines_of(lines, list(looks.values())),
+          lines_of(lines),
           whole_x=True,
         )
       )
@@ -260,7 +259,7 @@ def draw_bytes(rows, path, clients_per_round):
         for column in ('bytes_down', 'bytes_up'):
           row[column] = row.get(column, 0.0) * (row['round'] - last)
         last = row['round']
-  save(path, figures.against_bytes(best, _judge(best)))
+  save(path, *figures.against_bytes(best, _judge(best)))
 
 
 def draw_sweeps(ends, curves, folder):
@@ -352,18 +351,25 @@ def draw_grids(ends, folder):
     fixed = [
       c for c in tried if c.settings.get('server_adaptivity', _TAU) == _TAU
     ]
-    heat_map = tuning.heat_map(name, fixed, by_quality)
-    if heat_map is None:
-      continue
+    of_rates = _by_name(figures.tuning({name: fixed}, by_quality))
+    of_tau = _by_name(figures.tuning({name: tried}, by_loss))
     drawn = {
-      'rates': heat_map,
-      'best_rates': tuning.best_server_rates({name: fixed}, by_quality),
-      'adaptivity': tuning.adaptivity({name: tried}, by_loss),
+      'rates': of_rates.get('heat_map'),
+      'best_rates': of_rates.get('best_server_rates'),
+      'adaptivity': of_tau.get('adaptivity'),
     }
+    if drawn['rates'] is None:
+      continue
     for kind, chart in drawn.items():
       if chart is not None:
         path = folder / f'{sweep}_{kind}.png'
-        path.write_bytes(drawing.image(panels.for_files(chart), 'png'))
+        path.write_bytes(drawing.image(charts.specification(chart), 'png'))
+
+
+def _by_name(found):
+  return {
+    'heat_map' if isinstance(f, charts.HeatMap) else f.name: f for f in found
+  }
 
 
 def _tried(ends, name):
@@ -427,17 +433,11 @@ def _lines(rows, column, bounds, value='value'):
   )
 
   def series(run):
-    return tuple(
-      [row[name] for row in run.rows] for name in ('round', column, value)
-    )
+    table = run.table[['round', column, value]]
+    return table.set_axis(['at', 'x', 'y'], axis=1).dropna()
 
-  like = {setting: number for number, setting in enumerate(settings)}
-  return [
-    dataclasses.replace(
-      line, method=_short(line.method), like=like[line.method]
-    )
-    for line in seeds.lines(settings, series, bounds)
-  ]
+  found = figures.lines(settings, series, bounds)
+  return found.assign(method=found['method'].map(_short))
 
 
 def _short(setting):

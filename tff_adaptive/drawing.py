@@ -57,6 +57,21 @@ THEME: dict[str, Any] = {
 }
 
 
+def records(frame: Any) -> list[dict[str, Any]]:
+  """Converts a pandas table to rows, in which missing values are `None`.
+
+  Numbers are rounded to visible precision.
+  """
+  frame = frame.astype(object).where(frame.notna(), None)
+  return [
+    {
+      k: float(f'{v:.6g}') if isinstance(v, float) else v
+      for k, v in row.items()
+    }
+    for row in frame.to_dict('records')
+  ]
+
+
 def table(rows: Sequence[Mapping[str, Any]]) -> 'alt.InlineData':
   """Makes data of rows, as one text, which Altair neither checks nor copies."""
   text = json.dumps(rows, separators=(',', ':'))

@@ -25,8 +25,7 @@ assert str(place).startswith(sys.prefix), place
 import tff_today
 assert tff_today.__file__.startswith(sys.prefix), tff_today.__file__
 assert (place / 'py.typed').is_file()
-for page in ('page.html', 'page.js'):
-  assert (place / 'lab' / 'report' / 'web' / page).is_file()
+assert (place / 'lab' / 'report' / 'page.html').is_file()
 """
 _NAMES = """
 from tff_adaptive import algorithms

@@ -15,7 +15,7 @@ from tff_adaptive import parameters
 from tff_adaptive import training
 from tff_adaptive.lab.commands import command_line
 from tff_adaptive.lab.flags import parsing as flags
-from tff_adaptive.lab.report.web import page
+from tff_adaptive.lab.report import page
 from tff_adaptive.lab.sweep import flags as sweep_flags
 
 _MAIN = pathlib.Path(__file__).resolve().parents[2] / 'main.py'

@@ -30,7 +30,7 @@ def points(specification):
     row
     for table in tables(specification)
     for row in table
-    if 'line' in row or 'value' in row
+    if 'run' in row or 'value' in row
   ]
 
 

@@ -1,13 +1,13 @@
 """The curves are there and show something."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
 from tests.recording import specifications
+from tff_adaptive.lab.recording.figures import charts
 from tff_adaptive.lab.recording.figures import curves as figures
-from tff_adaptive.lab.recording.figures import panels
-from tff_adaptive.lab.recording.figures import step_figures
 
 
 def pixels(path):
@@ -55,20 +55,19 @@ def test_every_curve_is_drawn(tmp_path, step_size):
 )
 def test_quality_is_drawn_against_virtual_time(seconds, unit, size):
   table = rows(True)
-  plain = figures.build_curves(table)
+  plain = figures.build_curves(figures.as_table(table))
   table[0]['virtual/seconds'] = ''
   for number, row in enumerate(table[1:], start=1):
     row['virtual/seconds'] = str(seconds * number**2)
-  found = figures.build_curves(table)
+  found = figures.build_curves(figures.as_table(table))
   labels = [chart.x_label for chart in found]
   assert labels == ['round', 'round', f'{unit} of virtual time', 'round']
   assert [chart.x_label for chart in plain] == ['round'] * 3
   by_round, by_time = found[1], found[2]
   assert by_time.y_label == by_round.y_label == 'acc'
-  for one, other in zip(by_round.lines, by_time.lines, strict=True):
-    assert one.method == other.method and one.y == other.y
-    expected = [seconds * number**2 / size for number in one.x]
-    np.testing.assert_allclose(other.x, expected)
+  one, other = by_round.data, by_time.data
+  assert one[['method', 'y']].equals(other[['method', 'y']])
+  np.testing.assert_allclose(other['x'], seconds * one['x'] ** 2 / size)
 
 
 def test_without_quality_the_loss_is_drawn_against_virtual_time():
@@ -76,10 +75,9 @@ def test_without_quality_the_loss_is_drawn_against_virtual_time():
     {'round': '0', 'validation/loss': '2.0'},
     {'round': '1', 'validation/loss': '1.0', 'virtual/seconds': '7.5'},
   ]
-  by_round, by_time = figures.build_curves(table)
+  by_round, by_time = figures.build_curves(figures.as_table(table))
   assert by_round.y_label == by_time.y_label == 'loss'
-  (line,) = by_time.lines
-  assert line.x == [0, 7.5]
+  assert by_time.data['x'].tolist() == [0, 7.5]
 
 
 def test_spreads_of_step_sizes_are_drawn(tmp_path):
@@ -100,30 +98,30 @@ def test_spreads_of_step_sizes_are_drawn(tmp_path):
 
 
 def test_no_band_is_where_no_step_is():
-  columns = {
-    'step_size/mean': [0.9, 0.5, 0.5],
-    'step_size/min': [0.6, 0.45, 0.1],
-    'step_size/max': [1.0, 0.55, 0.9],
-    'step_size/within_clients': [0.2, 0.1, float('nan')],
-  }
-  series = {name: ([1, 2, 3], values) for name, values in columns.items()}
-  _, means, low, high = step_figures.spread(
-    lambda name: series.get(name, ([], [])), 'step_size/within_clients'
+  table = pd.DataFrame(
+    {
+      'round': [1, 2, 3],
+      'step_size/mean': [0.9, 0.5, 0.5],
+      'step_size/min': [0.6, 0.45, 0.1],
+      'step_size/max': [1.0, 0.55, 0.9],
+      'step_size/within_clients': [0.2, 0.1, float('nan')],
+    }
   )
-  assert means == [0.9, 0.5, 0.5]
-  np.testing.assert_allclose(low, [0.7, 0.45, np.nan])
-  np.testing.assert_allclose(high, [1.0, 0.55, np.nan])
+  within = figures.step_sizes({'fedsps': table})[1].data
+  assert within['y'].tolist() == [0.9, 0.5, 0.5]
+  np.testing.assert_allclose(within['low'], [0.7, 0.45, np.nan])
+  np.testing.assert_allclose(within['high'], [1.0, 0.55, np.nan])
 
 
 def test_legends_are_below_the_panels():
-  found = figures.build_curves(rows(True))
-  picture = specifications.svg(panels.together(found, columns=3))
+  found = figures.build_curves(figures.as_table(rows(True)))
+  picture = specifications.svg(charts.together(found, columns=3))
   texts = picture.texts()
-  names = ['train', 'validation', 'mean step size']
+  names = ['train', 'validation', 'step size']
   assert list(texts)[-3:] == names
   for name in names:
     x, y = texts[name]
-    assert texts['round'][1] < y < picture.height
+    assert texts['Round'][1] < y < picture.height
     assert 0 < x < picture.width - 6 * len(name)
 
 
@@ -153,10 +151,12 @@ def test_loss_alone_and_nothing_trained(tmp_path):
 def test_names_are_drawn_as_they_are(name):
   short = name.replace('_', ' ')
   for column in ('train/loss', f'train/{name}'):
-    found = figures.build_curves([{'round': '1', column: '1'}])
-    texts = specifications.svg(panels.together(found, title=name)).texts()
+    found = figures.build_curves(
+      figures.as_table([{'round': '1', column: '1'}])
+    )
+    texts = specifications.svg(charts.together(found, title=name)).texts()
     assert name in texts
-  assert short.strip() in texts
+  assert charts.sentence(short.strip()) in texts
 
 
 def test_names_that_are_no_text_are_drawn(tmp_path):

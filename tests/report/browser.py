@@ -126,11 +126,8 @@ class Browser:
     assert 'exceptionDetails' not in result, (expression, result)
     return result['result'].get('value')
 
-  def open(self, path, *, width, dark=False):
+  def open(self, path, *, width):
     """Opens a file in a window of some width, and waits for its figures."""
-    scheme = {'name': 'prefers-color-scheme', 'value': 'light'}
-    if dark:
-      scheme['value'] = 'dark'
     self.call(
       'Emulation.setDeviceMetricsOverride',
       width=width,
@@ -138,7 +135,6 @@ class Browser:
       deviceScaleFactor=1,
       mobile=False,
     )
-    self.call('Emulation.setEmulatedMedia', features=[scheme])
     self.call('Page.navigate', url=pathlib.Path(path).resolve().as_uri())
     self.wait('document.readyState === "complete"')
     self.wait('document.documentElement.dataset.drawn === "yes"')

@@ -1,33 +1,30 @@
-"""What figures show of seeds, for papers and for the page."""
+"""What figures and tables show of seeds, for papers and for the page."""
 
-import dataclasses
 import json
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from tests import made_up
 from tests.recording import specifications
 from tff_adaptive import algorithms
-from tff_adaptive import drawing
 from tff_adaptive import optimizers
 from tff_adaptive.lab.recording import printed_names
 from tff_adaptive.lab.recording.figures import charts
-from tff_adaptive.lab.recording.figures import panels
 from tff_adaptive.lab.recording.figures import styles
-from tff_adaptive.lab.report import columns
 from tff_adaptive.lab.report import figures
+from tff_adaptive.lab.report import results
 from tff_adaptive.lab.report import runs
 from tff_adaptive.lab.report import scores
 from tff_adaptive.lab.report import sections
-from tff_adaptive.lab.report import tuning
 
 _METRIC = f'validation/{made_up.METRIC}'
 _JUDGE = sections.Judge(scores.RULES['train_loss'], made_up.METRIC)
 
 
-def configuration(root, method, accuracies, losses=None):
+def configuration(root, method, accuracies, losses=None, **settings):
   """A run a seed; accuracies and losses as they are at the end of each."""
   found = []
   for seed, accuracy in enumerate(accuracies):
@@ -46,31 +43,32 @@ def configuration(root, method, accuracies, losses=None):
       }
       for n in range(1, 5)
     ]
-    settings = dict(
+    of_run = dict(
       task='digits',
       algorithm=method,
       total_rounds=4,
       clients_per_round=2,
       server_adaptivity=0.1,
       seed=seed,
+      **settings,
     )
-    found.append(runs.Run(root / f'{method}{seed}', settings, rows))
+    found.append(runs.Run(root / f'{method}{seed}', of_run, rows))
   return sections.Configuration(method, found[0].settings, found)
 
 
-def against(best):
+def against(best, **options):
   return [
-    *figures.curves(best, _JUDGE),
-    figures.against_time(best, _JUDGE),
-    figures.against_bytes(best, _JUDGE),
+    *figures.curves(best, _JUDGE, **options),
+    *figures.against_time(best, _JUDGE, **options),
+    *figures.against_bytes(best, _JUDGE, **options),
   ]
 
 
 def drawn(chart):
   """What is drawn of a chart, the same in files and on the page."""
   file, page = (
-    specifications.points(make(chart))
-    for make in (panels.for_files, panels.for_page)
+    specifications.points(charts.specification(chart, **options))
+    for options in ({}, {'width': 'container', 'interactive': True})
   )
   assert file == page
   return page
@@ -80,60 +78,40 @@ def drawn(chart):
 @pytest.mark.parametrize('apart', [False, True])
 def test_means_with_bands_and_single_runs_on_request(tmp_path, seeds, apart):
   accuracies = np.linspace(0.4, 0.6, seeds)
-  made = configuration(tmp_path, 'fedavg', accuracies)
-  best = {'fedavg': dataclasses.replace(made, apart=apart)}
-  for chart in against(best):
-    specification = panels.for_page(chart)
+  best = {'fedavg': configuration(tmp_path, 'fedavg', accuracies)}
+  for chart in against(best, apart=apart):
     rows = drawn(chart)
     banded = seeds > 1 and not apart
-    assert ('area' in specifications.marks(specification)) == banded
     assert all(('low' in row) == banded for row in rows)
-    assert len({row['line'] for row in rows}) == (seeds if apart else 1)
-    thin = seeds > 1 and apart
-    assert (specifications.looks(specification, 'strokeWidth')[0] < 1.5) == thin
-  chart = figures.curves(best, _JUDGE)[1]
-  last = [line.y[-1] for line in chart.lines]
-  shown = {row['line']: row['y'] for row in drawn(chart)}
-  expected = accuracies if apart else [accuracies.mean()]
-  np.testing.assert_allclose(last, expected)
-  np.testing.assert_allclose(list(shown.values()), expected, rtol=1e-4)
-  if seeds == 2 and not apart:
-    # An interval of two says nothing: their range.
-    assert (chart.lines[0].low[-1], chart.lines[0].high[-1]) == (0.4, 0.6)
+    assert len({row['run'] for row in rows}) == (seeds if apart else 1)
+  rows = drawn(figures.curves(best, _JUDGE, apart=apart)[1])
+  expected = 100 * (accuracies if apart else accuracies.mean(keepdims=True))
+  last = [row['y'] for row in rows if row['x'] == 4]
+  np.testing.assert_allclose(last, expected, rtol=1e-5)
+  ends = [(row['low'], row['high']) for row in rows if 'low' in row][-1:]
+  if seeds == 2 and ends:
+    assert ends == [(40, 60)]  # An interval of two says nothing: their range.
+  elif ends:
+    # Student's t of three and of six degrees of freedom, from tables.
+    half = {4: 3.182, 7: 2.447}[seeds] * accuracies.std(ddof=1) / seeds**0.5
+    middle = accuracies.mean()
+    np.testing.assert_allclose(
+      ends[0], [100 * (middle - half), 100 * (middle + half)], rtol=1e-3
+    )
 
 
 def test_charts_are_printed_as_papers_have_them(tmp_path):
   names = ['fedavg', 'fedadam', 'fedadam + delta_sgd', 'own']
   best = {n: configuration(tmp_path, n, [0.4, 0.6]) for n in names}
-  chart = figures.curves(best, _JUDGE)[1]
-  colours = styles.colours(names[:-1])
-  assert len(set(colours.values())) == 3
-  printed = charts.printed(chart, colours)
-  assert printed.methods == [
-    'FedAvg',
-    'FedAdam',
-    'FedAdam + \N{GREEK CAPITAL LETTER DELTA}-SGD',
-    'own',
-  ]
-  assert printed.x_label == 'Round'
-  assert printed.y_label == 'Validation accuracy (%)'
-  line, *_, grey = printed.lines
-  np.testing.assert_allclose(line.y, [12.5, 25, 37.5, 50])
-  assert line.high[-1] == pytest.approx(60)
-  assert line.colour == colours['fedavg']
-  # Below all others, thin and without a band.
-  assert grey.colour == styles.GREY and grey.thin and grey.low is None
-  assert printed.drawn()[0][1] is grey
-  # Losses are no shares.
-  loss = charts.printed(figures.curves(best, _JUDGE)[0], colours)
-  assert loss.y_label == 'Training loss' and loss.lines[0].y[-1] == 1.0
-  one, other = (
-    [drawing.image(panels.for_files(printed), f) for f in ('png', 'svg', 'pdf')]
-    for _ in range(2)
+  loss, chart = figures.curves(best, _JUDGE)
+  svg = specifications.svg(charts.specification(chart))
+  delta_sgd = '\N{GREEK CAPITAL LETTER DELTA}-SGD'
+  printed = ['FedAvg', 'FedAdam', f'FedAdam + {delta_sgd}', 'own']
+  assert {'Round', 'Validation accuracy (%)', *printed} <= set(svg.texts())
+  assert (
+    'Training loss' in specifications.svg(charts.specification(loss)).texts()
   )
-  assert one[:2] == other[:2]
-  # A PDF's tables are in any order.
-  assert sorted(one[2].splitlines()) == sorted(other[2].splitlines())
+  assert drawn(loss)[3]['y'] == 1.0
 
 
 def test_every_method_has_a_printed_name_and_nine_a_colour_of_their_own():
@@ -145,65 +123,88 @@ def test_every_method_has_a_printed_name_and_nine_a_colour_of_their_own():
     for name in optimizers.names(side):
       assert printed_names.method(f'fedavg + {name}') != f'FedAvg + {name}'
   for start in range(0, len(names) - 9, 4):
-    few = names[start : start + 9]
-    colours = styles.colours(few)
-    assert len(set(colours.values())) == 9
-    assert set(colours.values()) | {styles.GREY} == set(styles.DARK)
+    colours = styles.colours(names[start : start + 9])
+    assert len(set(colours.values()) - {styles.GREY}) == 9
   assert styles.GREY in styles.colours(names).values()
 
 
 def test_time_is_the_mean_of_the_seeds(tmp_path):
   """Every seed takes its own time, so that rounds are what they share."""
   best = {'fedavg': configuration(tmp_path, 'fedavg', [0.5] * 5)}
-  chart = figures.against_time(best, _JUDGE)
+  (chart,) = figures.against_time(best, _JUDGE)
   assert chart.x_label == 'seconds (real time)'
-  (line,) = chart.lines
-  np.testing.assert_allclose(line.x, 32.0 * np.arange(1, 5))
+  np.testing.assert_allclose(chart.data['x'], 32.0 * np.arange(1, 5))
 
 
 def test_virtual_time_where_there_is_one(tmp_path):
   made = configuration(tmp_path, 'fedavg', [0.5])
   for row in made.runs[0].rows:
     row['virtual/seconds'] = 3600.0 * 5 * row['round']
-  chart = figures.against_time({'fedavg': made}, _JUDGE)
+  (chart,) = figures.against_time({'fedavg': made}, _JUDGE)
   assert chart.x_label == 'hours (virtual time)'
-  np.testing.assert_allclose(chart.lines[0].x, [5, 10, 15, 20])
+  np.testing.assert_allclose(chart.data['x'], [5, 10, 15, 20])
 
 
 def test_bands_stay_within_what_a_metric_can_be(tmp_path):
   accuracies, losses = [0.2, 1.0, 1.0, 1.0, 1.0], [0.01, 0.01, 0.01, 0.01, 3]
   best = {'fedavg': configuration(tmp_path, 'fedavg', accuracies, losses)}
-  mean = np.mean(accuracies)
-  assert mean + scores.interval(accuracies) > 1
-  assert np.mean(losses) - scores.interval(losses) < 0
   training, *quality = against(best)
   for chart in quality:
     rows = drawn(chart)
-    assert max(row['high'] for row in rows) == 1.0
+    assert max(row['high'] for row in rows) == 100.0
     assert min(row['low'] for row in rows) >= 0
   assert min(row['low'] for row in drawn(training)) == 0.0
 
 
-def test_bars_of_the_adaptivity(tmp_path):
-  for accuracies, low, high in (
-    ([0.2, 1.0, 1.0, 1.0, 1.0], None, 1.0),
-    ([0.2, 1.0], 0.6, 0.6),
-  ):
-    by_method = {'fedadam': []}
-    for tau in (0.1, 0.01):
-      made = configuration(tmp_path, 'fedadam', accuracies)
-      settings = {**made.settings, 'server_adaptivity': tau}
-      by_method['fedadam'].append(
-        sections.Configuration('fedadam', settings, made.runs)
-      )
-    chart = tuning.adaptivity(by_method, _JUDGE)
-    assert 'errorbar' in specifications.marks(panels.for_page(chart))
-    row = drawn(chart)[0]
-    assert row['high'] == pytest.approx(high)
-    if low is None:
-      assert row['low'] < np.mean(accuracies)
-    else:
-      assert row['low'] == pytest.approx(low)
+@pytest.mark.parametrize(
+  'accuracies, ended', [([0.2, 1.0, 1.0, 1.0, 1.0], True), ([0.2, 1.0], False)]
+)
+def test_bars_of_the_adaptivity(tmp_path, accuracies, ended):
+  made = [configuration(tmp_path, 'fedadam', accuracies) for _ in range(2)]
+  for one, tau in zip(made, (0.1, 0.01)):
+    one.settings['server_adaptivity'] = tau
+  found = {f.name: f for f in figures.tuning({'fedadam': made}, _JUDGE)}
+  assert set(found) == {'adaptivity', 'sorted_sweeps'}
+  assert 'errorbar' in specifications.marks(
+    charts.specification(found['adaptivity'])
+  )
+  for row in drawn(found['adaptivity']):
+    assert (row['high'] == 100.0 and row['low'] < row['y']) == ended
+    assert (row['high'] is None) != ended
+
+
+def test_tuning_shows_the_best_of_what_else_was_varied(tmp_path):
+  def tried(client, server, tau, accuracy):
+    made = configuration(
+      tmp_path,
+      'fedadam',
+      [accuracy],
+      [1 - accuracy],
+      client_learning_rate=client,
+      server_learning_rate=server,
+    )
+    made.settings['server_adaptivity'] = tau
+    return made
+
+  every = [
+    tried(0.1, 1.0, 0.1, 0.5),
+    tried(0.1, 1.0, 0.01, 0.6),
+    tried(0.1, 0.1, 0.1, 0.3),
+    tried(1.0, 0.1, 0.1, 0.4),
+  ]
+  found = {f.name: f for f in figures.tuning({'fedadam': every}, _JUDGE)}
+  heat_map = found['heat_map_fedadam'].data
+  assert list(heat_map.columns) == [0.1, 1.0] and list(heat_map.index) == [
+    0.1,
+    1.0,
+  ]
+  np.testing.assert_allclose(heat_map, [[0.3, 0.4], [0.6, math.nan]])
+  best = found['best_server_rates'].data
+  assert best[['x', 'y']].values.tolist() == [[0.1, 1.0], [1.0, 0.1]]
+  assert found['adaptivity'].data['y'].tolist() == [0.6, 0.5]
+  ordered = found['sorted_sweeps'].data
+  assert ordered['y'].tolist() == [0.6, 0.5, 0.4, 0.3]
+  assert ordered['x'].tolist() == [0.25, 0.5, 0.75, 1.0]
 
 
 @pytest.mark.parametrize('count', [1, 3, 12])
@@ -211,41 +212,25 @@ def test_legends_cover_nothing_and_can_be_read(tmp_path, count):
   names = [f'method_with_a_name_{n}' for n in range(count)]
   best = {n: configuration(tmp_path, n, [0.5, 0.6]) for n in names}
   for chart in against(best):
-    svg = specifications.svg(panels.for_files(chart))
+    svg = specifications.svg(charts.specification(chart))
     texts = svg.texts()
+    label = charts.sentence(chart.x_label)
     places = [texts[name] for name in names]
     # Below the axis and its label, in rows that do not touch each other.
-    assert min(y for _, y in places) > texts[chart.x_label][1]
+    assert min(y for _, y in places) > texts[label][1]
     for i, (x, y) in enumerate(places):
-      assert x >= 0 and x + 7 * len(names[i]) <= svg.width
+      assert x >= 0 and x + 6 * len(names[i]) <= svg.width
       for other_x, other_y in places[:i]:
-        assert abs(y - other_y) >= 14 or abs(x - other_x) > 7 * len(names[i])
-    assert svg.height >= max(y for _, y in places)
+        assert abs(y - other_y) >= 14 or abs(x - other_x) > 6 * len(names[i])
     # However many there are, the panel keeps its room.
-    assert texts[chart.x_label][1] > 230
+    assert texts[label][1] > 230
 
 
-def test_lines_that_lie_on_each_other_are_told_apart(tmp_path):
-  best = {
-    name: configuration(tmp_path, name, [value])
-    for name, value in (('fedavg', 0.5), ('fedprox', 0.5), ('fedadam', 0.9))
-  }
-  chart = figures.curves(best, _JUDGE)[1]
-  assert chart.caption.endswith('FedAvg and FedProx lie on each other.')
-  assert charts.coinciding(chart.lines) == [['fedavg', 'fedprox']]
-  first, second = ('fedavg', 'fedprox')
-  looks = [styles.of_method(name) for name in (first, second)]
-  assert looks[0].dash == (1, 0) != looks[1].dash
-  # The one with gaps is on top.
-  shown = [row['method'] for row in drawn(chart)]
-  assert shown.index(first) < shown.index(second)
-
-
-def test_markers_of_equal_lines_are_at_different_points():
-  of_each = [set(styles.marked(80, place, 4)) for place in range(4)]
-  assert not set.intersection(*of_each)
-  assert all(0 < len(marked) <= 10 for marked in of_each)
-  assert styles.marked(1, 3, 4) == [0] and styles.marked(0, 0, 1) == []
+def _chart(heights, **more):
+  data = pd.DataFrame(
+    {'method': 'fedavg', 'x': range(len(heights)), 'y': heights}
+  )
+  return charts.Chart('x', 'x', 'x', 'round', 'loss', data, **more)
 
 
 def test_what_diverged_leaves_room_for_the_others(tmp_path):
@@ -253,21 +238,41 @@ def test_what_diverged_leaves_room_for_the_others(tmp_path):
     name: configuration(tmp_path, name, [0.5], [loss])
     for name, loss in (('fedavg', 2.0), ('fedadagrad', 1e6))
   }
-  loss, accuracy = figures.curves(best, _JUDGE)
-  assert loss.log_y and not accuracy.log_y
-  for make in (panels.for_files, panels.for_page):
-    assert '"type": "log"' in json.dumps(make(loss))
-    assert '"type": "log"' not in json.dumps(make(accuracy))
+  loss, accuracy = (
+    json.dumps(charts.specification(c)) for c in figures.curves(best, _JUDGE)
+  )
+  assert '"type": "log"' in loss and '"type": "log"' not in accuracy
 
 
-def test_gaps_and_long_lines(tmp_path):
-  rounds = list(range(5000))
-  heights = [math.nan if n == 4999 - 9 else float(n) for n in rounds]
-  line = charts.Line('fedavg', rounds, heights)
-  chart = charts.Chart('x', 'x', 'x', 'round', 'loss', [line])
-  shown = {row['x']: row['y'] for row in drawn(chart)}
+@pytest.mark.parametrize('spike', [1e6, -1e6])
+def test_a_spike_is_cut_and_the_axis_says_so(spike):
+  heights = np.sin(np.arange(200.0))
+  plain = charts.specification(_chart(heights))
+  assert '"Loss, cut"' not in json.dumps(plain)
+  heights[77] = spike
+  cut = charts.specification(_chart(heights))
+  assert '"Loss, cut"' in json.dumps(cut)
+  (domain,) = {
+    tuple(part['domain'])
+    for part in specifications.walk(cut)
+    if 'domain' in part and part.get('zero') is False
+  }
+  assert -4 < domain[0] < -0.9 and 0.9 < domain[1] < 4
+  # A curve that begins high is none.
+  falling = 5 * np.exp(-np.arange(200.0) / 30)
+  assert 'cut"' not in json.dumps(charts.specification(_chart(falling)))
+
+
+def test_gaps_and_long_lines():
+  heights = [math.nan if n == 4999 - 9 else float(n) for n in range(5000)]
+  shown = {row['x']: row['y'] for row in drawn(_chart(heights))}
   assert 500 < len(shown) <= 600
   assert shown[4990] is None and shown[4999] == 4999
+
+
+def test_what_has_no_place_on_a_logarithmic_axis_is_a_gap():
+  chart = _chart([0.0, -1.0, 4.0], log_y=True)
+  assert [row['y'] for row in drawn(chart)] == [None, None, 4.0]
 
 
 def test_every_other_column_has_a_figure_or_is_constant(tmp_path):
@@ -275,47 +280,97 @@ def test_every_other_column_has_a_figure_or_is_constant(tmp_path):
   for run in best['fedavg'].runs:
     for row in run.rows:
       row['novelty/of_some_kind'] = row['round'] ** 2
-      row['clients/accuracy/worst_decile'] = 0.1 * row['round']
-  for run in best['fedavg'].runs:
-    run.rows[-1]['test_ema/loss'] = 0.5
-  found, constant, final = columns.everything_else(
-    best, ('train/loss', _METRIC)
-  )
-  assert final == ['test_ema/loss']
+      row['seconds'] = 30.0 + (row['round'] == 1) * 100 + row['round']
+  found, constant = figures.everything_else(best, ('train/loss', _METRIC))
   by_heading = {h: [c.y_label for c in drawn] for h, drawn in found.items()}
   assert by_heading == {
-    'More of training': ['training accuracy'],
-    'Where the time goes': ['seconds a round'],
-    'Clients': [
-      'clients whose update was rejected',
-      'accuracy, worst decile',
-    ],
-    'Novelty': ['of some kind'],
+    'Train': ['train, accuracy'],
+    'Seconds': ['seconds a round'],
+    'Clients': ['clients whose update was rejected'],
+    'Novelty': ['novelty, of some kind'],
   }
   assert constant == {
     'clients that took part': 2,
     'bytes sent to a client': 1e5,
     'bytes sent by a client': 1e5,
   }
-
-
-def test_what_has_no_place_on_a_logarithmic_axis_is_a_gap():
-  line = charts.Line('fedavg', [1, 2, 3], [0.0, -1.0, 4.0])
-  chart = charts.Chart('x', 'x', 'x', 'round', 'loss', [line], log_y=True)
-  assert [row['y'] for row in drawn(chart)] == [None, None, 4.0]
+  # The first round includes tracing.
+  (seconds,) = found['Seconds']
+  assert seconds.data['x'].min() == 2 and seconds.data['y'].max() == 34
 
 
 def test_heat_map_marks_cells_without_a_run():
-  values = np.array([[0.1, math.nan], [0.3, 0.4]])
-  chart = charts.HeatMap(
-    'h', 'h', 'h', 'fedavg', 'x', 'y', 'v', [0.1, 1.0], [10**-1.5, 3.0], values
+  values = pd.DataFrame(
+    [[0.1, math.nan], [0.3, 0.4]], columns=[0.1, 1.0], index=[10**-1.5, 3.0]
   )
-  rows = drawn(chart)
-  assert [row['value'] for row in rows] == [0.1, None, 0.3, 0.4]
-  texts = specifications.svg(panels.for_files(chart)).texts()
+  chart = charts.HeatMap('h', 'h', 'h', 'fedavg', 'x', 'y', 'v', values)
+  assert [row['value'] for row in drawn(chart)] == [0.1, None, 0.3, 0.4]
+  texts = specifications.svg(charts.specification(chart)).texts()
   assert {'0.1', '0.3', '0.4', '\N{MULTIPLICATION SIGN}'} <= set(texts)
   # Powers of ten by their exponents, where all are.
-  assert {'\N{MINUS SIGN}1', '0', 'log10 of x', '0.0316', '3', 'y'} <= set(
-    texts
-  )
+  minus_one = '\N{MINUS SIGN}1'
+  assert {minus_one, '0', 'Log10 of x', '0.0316', '3', 'Y'} <= set(texts)
   assert texts['3'][1] < texts['0.0316'][1]
+
+
+def _behind(root, accuracies, *, rule='train_loss', losses=None):
+  """How far methods are behind the best, by method, the best first."""
+  best = {
+    name: configuration(root, name, values, (losses or {}).get(name))
+    for name, values in accuracies.items()
+  }
+  judge = sections.Judge(scores.RULES[rule], made_up.METRIC)
+  order = judge.ranked(best)
+  found = results.behind({name: best[name] for name in order}, judge)
+  return dict(zip(order, found, strict=True))
+
+
+def test_how_far_behind_is_of_pairs_of_seeds(tmp_path):
+  base, ahead = np.array([0.2, 0.5, 0.7]), np.array([0.09, 0.1, 0.11])
+  found = _behind(tmp_path, {'fedavg': base, 'fedadam': base + ahead})
+  # Far less than seeds differ; 4.303 is Student's t of two degrees of freedom.
+  half = 430.3 * 0.01 / 3**0.5
+  assert found == {
+    'fedadam': 'best',
+    'fedavg': f'10.0 [{10 - half:.1f}, {10 + half:.1f}]',
+  }
+
+
+def test_what_cannot_be_told_is_said(tmp_path):
+  chance = {'fedavg': [0.2, 0.5, 0.7], 'fedadam': [0.9, 0.3, 0.8]}
+  assert _behind(tmp_path, chance)['fedavg'].endswith('], perhaps by chance')
+  few = {'fedavg': [0.5] * 2, 'fedsps': [0.56] * 2}
+  assert _behind(tmp_path, few)['fedavg'] == '6, too few seeds to tell'
+  equal = {'fedavg': [0.5], 'fedsps': [0.50000001], 'fedadam': [0.4]}
+  assert _behind(tmp_path, equal)['fedavg'] == 'equal'
+  pooled = {'centralized': [0.9], 'fedavg': [0.5]}
+  assert _behind(tmp_path, pooled)['fedavg'] == 'best'
+
+
+def test_rules_of_training_choose_but_do_not_compare(tmp_path):
+  accuracies = {'fedavg': [0.5], 'fedsps': [0.6]}
+  losses = {'fedavg': [0.1], 'fedsps': [2.0]}
+  assert next(iter(_behind(tmp_path, accuracies, losses=losses))) == 'fedsps'
+  # The papers of convex problems report the loss.
+  found = _behind(tmp_path, accuracies, losses=losses, rule='last_loss')
+  assert found == {'fedavg': 'best', 'fedsps': '1.9, too few seeds to tell'}
+
+
+def test_difference_of_other_seeds_is_welchs():
+  one = {0: 0.8, 1: 0.9, 2: 1.0}
+  other = {3: 0.1, 4: 0.2, 5: 0.3, 6: 0.4}
+  low, high = scores.difference(one, other)
+  assert (low + high) / 2 == pytest.approx(0.9 - 0.25)
+  # By hand: variances over sizes 0.01 / 3 and 0.05 / 12, 4.99 degrees.
+  assert (high - low) / 2 == pytest.approx(2.5714 * 0.0866, rel=1e-2)
+  assert scores.difference({0: 1.0, 1: 2.0}, other) is None
+  same = {0: 1.0, 1: 1.0, 2: 1.0}
+  assert scores.difference(same, {k + 3: 0.5 for k in same}) == (0.5, 0.5)
+
+
+def test_settings_in_words():
+  settings = dict(digits_alpha=0.1, server_learning_rate=1.0, nesterov=True)
+  words = sections.settings_words(
+    settings, [*settings, 'client_momentum'], 'digits'
+  )
+  assert words == 'alpha 0.1, server learning rate 1, nesterov on'

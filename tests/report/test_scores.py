@@ -48,20 +48,3 @@ def test_confidence_interval(count, quantile):
 
 def test_interval_of_one_value():
   assert scores.interval([1.0]) == 0.0
-
-
-@pytest.mark.parametrize(
-  'values, less, expected',
-  [
-    ([1.0, 2.0, 3.0], True, 1.0),
-    ([1.0, 2.0, 3.0], False, 3.0),
-    ([1.0, 1.0, 3.0], True, None),
-    # They look alike.
-    ([1.00001, 1.00002, 3.0], True, None),
-    ([1.0], True, None),
-    ([float('inf'), float('nan')], True, None),
-    ([], True, None),
-  ],
-)
-def test_what_is_equal_to_another_is_not_best(values, less, expected):
-  assert scores.unique_best(values, less=less) == expected

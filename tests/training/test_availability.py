@@ -18,8 +18,8 @@ from tff_adaptive.lab.commands import dry_run
 from tff_adaptive.lab.flags import parsing
 from tff_adaptive.lab.recording import step_sizes
 from tff_adaptive.lab.recording.figures import curves
+from tff_adaptive.lab.report import page
 from tff_adaptive.lab.report import runs as results
-from tff_adaptive.lab.report.web import page
 from tff_adaptive.lab.training import accounting
 from tff_adaptive.lab.training import experiment
 from tff_adaptive.lab.training import parts

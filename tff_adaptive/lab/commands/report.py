@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
       f'report takes one folder, got {" ".join(words) or "none"}.'
     )
   # Imports jinja2 and SciPy, which other commands do not need.
-  from tff_adaptive.lab.report.web import page  # pylint: disable=g-import-not-at-top
+  from tff_adaptive.lab.report import page  # pylint: disable=g-import-not-at-top
 
   output = values['output']
   path, complaints = page.write(

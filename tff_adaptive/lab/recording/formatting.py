@@ -63,6 +63,11 @@ def number(value: float) -> str:
   return f'{value:.4g}'
 
 
+def fixed(value: float, decimals: int) -> str:
+  """Formats a number with a fixed number of decimals, or large ones in e."""
+  return f'{value:.3e}' if abs(value) >= 1e7 else f'{value:,.{decimals}f}'
+
+
 def with_interval(middle: float, low: float, high: float) -> str:
   """Formats a number with an interval: '0.932 [0.927, 0.936]'.
 

@@ -5,41 +5,42 @@ import pathlib
 import string
 from collections.abc import Mapping
 from collections.abc import Sequence
-from typing import Any
 from typing import Optional
 
+import pandas as pd
+
 from tff_adaptive import errors
-from tff_adaptive.algorithms import methods
 from tff_adaptive.lab.recording import formatting
 from tff_adaptive.lab.recording import metric_names
-from tff_adaptive.lab.report import results as results_table
-from tff_adaptive.lab.report import runs as results
+from tff_adaptive.lab.report import results as results_lib
+from tff_adaptive.lab.report import runs as runs_lib
 from tff_adaptive.lab.report import scores
 from tff_adaptive.lab.report import sections
-from tff_adaptive.lab.report import verdict
 
 # Measure, heading, and whether lower is better (`None`: depends on the metric).
-_Column = tuple[str, str, Optional[bool]]
-_COLUMNS: tuple[_Column, ...] = (
+_COLUMNS: tuple[tuple[str, str, Optional[bool]], ...] = (
   ('train/loss', 'train loss', True),
   ('train/metric', 'train metric', None),
   ('validation/loss', 'val. loss', True),
   ('validation/metric', 'val. metric', None),
-  ('best/metric', 'best round', None),
+  ('best/metric', 'best val. metric', None),
   ('test/loss', 'test loss', True),
   ('test/metric', 'test metric', None),
   ('megabytes', 'MB sent', True),
   ('seconds', 'seconds', True),
   ('virtual_seconds', 'virtual s', True),
 )
-_TO_LEVEL = 'virtual_seconds_to_level'
 
 
 def find(
   paths: Sequence[pathlib.Path],
   directions: Optional[Mapping[str, bool]] = None,
-) -> tuple[list[results.Run], list[str]]:
+) -> tuple[list[runs_lib.Run], list[str]]:
   """Loads the runs in folders: a run's own folder, or all runs below a folder.
+
+  Args:
+    paths: The folders.
+    directions: Whether higher is better, by metric; see `runs.load`.
 
   Returns:
     The runs, and a sentence for each run below a folder that has no results.
@@ -47,13 +48,13 @@ def find(
   Raises:
     SettingsError: If a folder contains no run with results.
   """
-  runs: list[results.Run] = []
+  runs: list[runs_lib.Run] = []
   left_out: list[str] = []
   for path in paths:
     if (path / 'hparams.json').exists():
-      below, complaints = [results.load(path, directions)], list[str]()
+      below, complaints = [runs_lib.load(path, directions)], list[str]()
     else:
-      below, complaints = results.find(path, directions)
+      below, complaints = runs_lib.find(path, directions)
       if not below and not complaints:
         raise errors.SettingsError(f'There is no run in {path}.')
     complaints += [f'{r.path} has no results yet.' for r in below if not r.rows]
@@ -65,25 +66,14 @@ def find(
   return runs, left_out
 
 
-def differences(runs: Sequence[results.Run]) -> list[str]:
-  """Lists the settings that differ between runs."""
-  names = dict.fromkeys(k for run in runs for k in run.settings)
-  return [
-    name
-    for name in names
-    if len({repr(run.settings.get(name)) for run in runs}) > 1
-  ]
-
-
 def tables(
-  runs: Sequence[results.Run],
+  runs: Sequence[runs_lib.Run],
   target: Optional[float] = None,
   select: Optional[str] = None,
 ) -> str:
-  """Renders a table for every task and its data.
+  """Renders a table of runs for every task and its data.
 
-  If methods have several runs, a table of means over seeds and the report's
-  verdict follow.
+  If methods have several runs, the report's table of means over seeds follows.
 
   Args:
     runs: The runs.
@@ -96,70 +86,44 @@ def tables(
     for length in itertools.count(1)
     for letters in itertools.product(string.ascii_uppercase, repeat=length)
   )
-  titles = _titles(runs)
-  problems: dict[str, dict[str, results.Run]] = {}
-  for title, label, run in zip(titles, labels, runs, strict=False):
+  problems: dict[str, dict[str, runs_lib.Run]] = {}
+  for title, label, run in zip(_titles(runs), labels, runs, strict=False):
     problems.setdefault(title, {})[label] = run
-  rule = results.rule_of(runs, select)
+  rule = runs_lib.rule_of(runs, select)
   parts = []
   for title, same in problems.items():
-    members = list(same.values())
     lines = [] if len(problems) == 1 else [title, '']
+    members = list(same.values())
     # Runs that differ only in their seeds are not ranked.
     repeated = len({run.configuration for run in members}) < len(members)
     lines.append(table(same, target, starred=not repeated))
-    lines += _verdicts(members, rule, target, with_means=repeated)
+    if repeated:
+      for heading, found in _means(members, rule, target).items():
+        lines += ['', f'means over seeds, by --select={rule.name}: {heading}']
+        lines.append(results_lib.as_text(found))
     parts.append('\n'.join(lines))
   return '\n\n'.join(parts)
 
 
-def _verdicts(
-  runs: Sequence[results.Run],
+def _means(
+  runs: Sequence[runs_lib.Run],
   rule: scores.SelectionRule,
   target: Optional[float],
-  *,
-  with_means: bool,
-) -> list[str]:
-  """Renders means over seeds and a verdict for each experiment."""
-  lines = []
+) -> dict[str, results_lib.Results]:
+  """Tabulates means over seeds for each experiment with results."""
+  found = {}
   every = sections.sections(runs)
   for section in every:
-    judge = sections.Judge(rule, section.metric, section.rises)
+    judge = section.judge(rule)
     best = judge.best_of(section.by_method)
-    found = verdict.reach(section, best, judge, ())
-    if found is None:
-      continue
-    title = _experiment(section, every)
-    if with_means:
-      lines += ['', f'means over seeds{title}, by --select={rule.name}']
-      lines.append(
-        results_table.as_text(
-          results_table.tabulate(section, best, judge, target)
-        )
-      )
-    margin = dict(found.points).get('Margin')
-    if margin is not None:
-      of = '' if with_means else title
-      lines += ['', f'verdict{of}: {found.headline}; {margin}']
-  return lines
-
-
-def _experiment(
-  section: sections.Section, every: Sequence[sections.Section]
-) -> str:
-  """Describes the settings that distinguish an experiment from the others."""
-  task = section.setting.get('task')
-  differing = [
-    name
-    for name, value in section.setting.items()
-    if any(other.setting.get(name) != value for other in every)
-  ]
-  words = verdict.settings_words(section.setting, differing, task)
-  return f' ({words})' if words else ''
+    if best:
+      results = results_lib.tabulate(section, best, judge, target)
+      found[section.heading(every)] = results
+  return found
 
 
 def means(
-  runs: Sequence[results.Run],
+  runs: Sequence[runs_lib.Run],
   form: str,
   target: Optional[float] = None,
   select: Optional[str] = None,
@@ -175,59 +139,40 @@ def means(
   Raises:
     SettingsError: If no configuration has finished on all its seeds.
   """
-  rule = results.rule_of(runs, select)
-  _, write = results_table.FORMATS[form]
-  every = sections.sections(runs)
-  found: dict[str, str] = {}
-  for section in every:
-    judge = sections.Judge(rule, section.metric, section.rises)
-    best = judge.best_of(section.by_method)
-    if best:
-      title = f'{section.setting.get("task")}{_experiment(section, every)}'
-      results_of = results_table.tabulate(section, best, judge, target)
-      found[' '.join(title.split())] = write(results_of)
+  found = _means(runs, runs_lib.rule_of(runs, select), target)
   if not found:
     raise errors.SettingsError(
       'No configuration of these runs finished on all its seeds.'
     )
+  _, write = results_lib.FORMATS[form]
   if len(found) == 1:
-    [text] = found.values()
+    [text] = map(write, found.values())
   elif form == 'csv':
-    text = results_table.joined(found)
+    every = [
+      results.frame().assign(Experiment=formatting.spreadsheet_cell(title))
+      for title, results in found.items()
+    ]
+    joined = pd.concat(every).set_index('Experiment')
+    text = joined.to_csv(float_format='%.6g', lineterminator='\n')
   else:
     mark = '' if form == 'markdown' else '% '
-    text = '\n'.join(f'{mark}{title}\n\n{t}' for title, t in found.items())
+    text = '\n'.join(f'{mark}{t}\n\n{write(r)}' for t, r in found.items())
   return formatting.printable(text)
 
 
-def _titles(runs: Sequence[results.Run]) -> list[str]:
+def _titles(runs: Sequence[runs_lib.Run]) -> list[str]:
   """Returns a title per run: its task, and data settings that differ."""
-  problems = [_problem(run) for run in runs]
-  titles = []
-  for problem in problems:
-    task = problem['task']
-    others = [p for p in problems if p['task'] == task]
-    words = [
-      f'{verdict.words(name, task)} {value}'
-      for name, value in problem.items()
-      if any(other.get(name) != value for other in others)
-    ]
-    titles.append(', '.join([f'task {task}', *words]))
-  return titles
-
-
-def _problem(run: results.Run) -> dict[str, Any]:
-  """Returns the settings that define the task and its data."""
-  of_task = sections.prefix(run.settings['task'])
-  return {
-    name: value
-    for name, value in run.settings.items()
-    if name in sections.PROBLEM or name.startswith(of_task)
-  }
+  problems = []
+  for run in runs:
+    task = run.settings['task']
+    names = (*sections.PROBLEM, sections.prefix(task))
+    kept = {k: v for k, v in run.settings.items() if k.startswith(names)}
+    problems.append(sections.Section(kept, {}, None))
+  return [f'task {problem.heading(problems)}' for problem in problems]
 
 
 def table(
-  named: Mapping[str, results.Run],
+  named: Mapping[str, runs_lib.Run],
   target: Optional[float] = None,
   *,
   starred: bool = True,
@@ -240,103 +185,95 @@ def table(
     starred: Whether to mark the best value of every column.
   """
   runs = list(named.values())
-  measures = {label: run.measures() for label, run in named.items()}
-  level = results.common_level(runs) if target is None else target
-  shown = list(_COLUMNS)
+  level = runs_lib.common_level(runs) if target is None else target
+  measures = pd.DataFrame([run.measures() for run in runs], index=list(named))
+  shown = [c for c in _COLUMNS if c[0] in measures]
   if level is not None:
-    for label, run in named.items():
-      if (seconds := run.virtual_seconds_to(level)) is not None:
-        measures[label][_TO_LEVEL] = seconds
-    heading = f'virtual s to {formatting.number(level)}'
-    shown.append((_TO_LEVEL, heading, True))
-  columns = [c for c in shown if any(c[0] in m for m in measures.values())]
-  best = _best(named, measures, columns) if starred else {}
-  cells = [['', 'method', 'rounds', *(heading for _, heading, _ in columns)]]
-  for label, run in named.items():
-    rounds = str(run.rounds)
-    if not run.finished:
-      rounds += f' of {run.settings.get("total_rounds")}'
-    row = [label, run.method, rounds]
-    for key, _, _ in columns:
-      value = measures[label].get(key)
-      text = '-' if value is None else formatting.number(value)
-      best_here = run.finished and value is not None and value == best.get(key)
-      row.append(text + ('*' if best_here else ' ' * starred))
-    cells.append(row)
-  lines = formatting.aligned(cells, left=2)
-  metrics = ', '.join(
-    dict.fromkeys(metric_names.short(r.metric) for r in runs if r.metric)
+    until = [run.until(level, metric_names.VIRTUAL_SECONDS) for run in runs]
+    if any(seconds is not None for seconds in until):
+      heading = f'virtual s to {formatting.number(level)}'
+      measures[heading] = until
+      shown.append((heading, heading, True))
+  columns = {
+    '': list(named),
+    'method': [run.method for run in runs],
+    'rounds': [
+      f'{run.rounds}'
+      + ('' if run.finished else f' of {run.settings["total_rounds"]}')
+      for run in runs
+    ],
+  }
+  finished = [run.finished for run in runs]
+  for key, heading, less in shown:
+    values = measures[key].astype(float)
+    best = _best(values[finished], runs, less) if starred else None
+    columns[heading] = [
+      '-' if pd.isna(v) else formatting.number(v) + ('*' if i == best else '')
+      for i, v in values.items()
+    ]
+  cells = [list(columns), *map(list, zip(*columns.values(), strict=True))]
+  metrics = dict.fromkeys(
+    metric_names.short(r.metric) for r in runs if r.metric
   )
   window = {scores.window(run.rounds) for run in runs}
   over = f'{window.pop()}' if len(window) == 1 else 'tenth of the'
-  lines += [
+  lines = [
+    *formatting.aligned(cells, left=2),
     '',
-    f'metric: {metrics or "none"}; training and validation are means over the '
-    f'last {over} rounds'
+    f'metric: {", ".join(metrics) or "none"}; training and validation are '
+    f'means over the last {over} rounds'
     + ('; * better than all others that are finished' * starred),
     '',
+    *_gaps(named),
   ]
-  lines += _gaps(named)
-  different = differences(runs)
-  if different:
-    lines.append('what differs')
-    rows = [['', *named]]
-    for name in different:
-      rows.append([f'--{name}', *(_word(r.settings.get(name)) for r in runs)])
-    lines += formatting.aligned(rows, left=1)
+  settings = pd.DataFrame([r.settings for r in runs], dtype=object)
+  rows = [
+    [f'--{n}', *('-' if pd.isna(v) else f'{v}' for v in settings[n])]
+    for n in settings
+    if settings[n].map(repr).nunique() > 1
+  ]
+  if rows:
+    lines += [
+      'what differs',
+      *formatting.aligned([['', *named], *rows], left=1),
+    ]
     lines.append('')
   lines += [f'{label}  {run.path}' for label, run in named.items()]
   return '\n'.join(lines)
 
 
 def _best(
-  named: Mapping[str, results.Run],
-  measures: Mapping[str, Mapping[str, float]],
-  columns: Sequence[_Column],
-) -> dict[str, Optional[float]]:
-  """Returns the unique best value of every column, if there is one."""
-  finished = [measures[label] for label, run in named.items() if run.finished]
-  metrics = {run.metric for run in named.values()}
-  best: dict[str, Optional[float]] = {}
-  for key, _, less in columns:
-    values = [found[key] for found in finished if key in found]
-    if less is None and len(metrics) > 1:
-      values = []
-    if less is None:
-      rises = next(iter(named.values())).rises
-      less, values = not rises, [] if rises is None else values
-    best[key] = scores.unique_best(values, less=less)
-  return best
+  values: pd.Series, runs: Sequence[runs_lib.Run], less: Optional[bool]
+) -> Optional[str]:
+  """Returns the label of the unique best value; `None` if there is none."""
+  if less is None:
+    kinds = {(run.metric, run.rises) for run in runs}
+    [*_, (_, rises)] = kinds
+    if len(kinds) > 1 or rises is None:
+      return None
+    less = not rises
+  ordered = values[values.abs() < float('inf')].sort_values(ascending=less)
+  shown = [formatting.number(v) for v in ordered.iloc[:2]]
+  return str(ordered.index[0]) if len({*shown}) == 2 else None
 
 
-def _gaps(named: Mapping[str, results.Run]) -> list[str]:
+def _gaps(named: Mapping[str, runs_lib.Run]) -> list[str]:
   """Renders how far every run is behind the best centralized one."""
-  metrics = {run.metric for run in named.values()}
-  if len(metrics) > 1:
+  runs = list(named.values())
+  if len({run.metric for run in runs}) > 1 or runs[0].rises is None:
     return []
-  metric = metrics.pop()
-  measure = 'validation/metric' if metric else 'validation/loss'
-  rises = next(iter(named.values())).rises
-  if rises is None:
-    return []
-  sign = 1 if rises else -1
-  central = [
-    run.measures()[measure]
-    for run in named.values()
-    if not methods.has_clients(run.settings.get('algorithm'))
-    and measure in run.measures()
+  measure = 'validation/metric' if runs[0].metric else 'validation/loss'
+  sign = 1 if runs[0].rises else -1
+  found = {
+    label: sign * run.measures()[measure]
+    for label, run in named.items()
+    if measure in run.measures()
+  }
+  central = [v for label, v in found.items() if not named[label].federated]
+  rows = [
+    [label, named[label].method, f'{max(central) - value:+.4f}']
+    for label, value in found.items()
+    if central and named[label].federated
   ]
-  if not central:
-    return []
-  top = max(central, key=lambda v: sign * v)
-  cells = [['', 'method', 'gap to centralized']]
-  for label, run in named.items():
-    value = run.measures().get(measure)
-    federated = methods.has_clients(run.settings.get('algorithm'))
-    if federated and value is not None:
-      cells.append([label, run.method, f'{sign * (top - value):+.4f}'])
-  return [*formatting.aligned(cells, left=2), ''] if len(cells) > 1 else []
-
-
-def _word(value: Any) -> str:
-  return '-' if value is None else f'{value}'
+  head = ['', 'method', 'gap to centralized']
+  return [*formatting.aligned([head, *rows], left=2), ''] if rows else []

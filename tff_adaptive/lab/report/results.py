@@ -1,27 +1,23 @@
 """Tables of the results of methods, for the page, a terminal or a paper."""
 
-import csv
 import dataclasses
-import io
 import math
+import statistics
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
+from typing import Any
 from typing import Optional
 
-from tff_adaptive.algorithms import methods
+import pandas as pd
+
 from tff_adaptive.lab.recording import formatting
 from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.recording import printed_names
 from tff_adaptive.lab.report import runs as runs_lib
 from tff_adaptive.lab.report import scores
 from tff_adaptive.lab.report import sections
-from tff_adaptive.lab.report import spreads
-from tff_adaptive.lab.report import sweeps
-from tff_adaptive.lab.report import verdict as verdicts
 
-# Headings of the columns that are not measures.
-_FIRST = ('Method', 'Settings tried', 'Seeds')
 # Measure, heading, and whether lower is better (`None`: depends on the metric).
 _MEASURES: tuple[tuple[str, str, Optional[bool]], ...] = (
   ('train/loss', 'training loss', True),
@@ -33,6 +29,12 @@ _MEASURES: tuple[tuple[str, str, Optional[bool]], ...] = (
   ('seconds', 'seconds', True),
   ('virtual_seconds', 'virtual seconds', True),
 )
+_UNTIL = {
+  'Rounds': 'round',
+  'Seconds': 'seconds',
+  'Virtual seconds': metric_names.VIRTUAL_SECONDS,
+}
+_DASH = '\N{EN DASH}'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,21 +49,41 @@ class Column:
   """
 
   heading: str
-  cells: Sequence[Optional[spreads.Spread]]
+  cells: Sequence[Optional[scores.Mean]]
   share: bool = False
   less: Optional[bool] = None
 
   def texts(self) -> list[tuple[str, str]]:
     """Formats the cells with equal decimals, as (number, interval)."""
-    places = spreads.decimals(self.cells, share=self.share)
-    return [spreads.texts(cell, places) for cell in self.cells]
+    scale = 100.0 if self.share else 1.0
+    there = [c for c in self.cells if c is not None]
+    sizes = [abs(scale * c.mean) for c in there if c.mean]
+    # Two digits of the intervals, or four of the numbers, but no number as 0.
+    widths = [
+      scale * (c.high - c.low) / 2
+      for c in there
+      if c.low is not None and c.high is not None and c.count > 2
+    ]
+    decimals = 0
+    if sizes:
+      middle = statistics.median(widths) if any(widths) else 0.0
+      decimals = (
+        1 - math.floor(math.log10(middle))
+        if middle
+        else 3 - math.floor(math.log10(statistics.median(sizes)))
+      )
+      visible = -math.floor(math.log10(min(sizes)))
+      decimals = min(max(decimals, visible, 0), 6)
+      if self.share:
+        decimals = min(max(decimals, 1), 2)
+    return [
+      (_DASH, '') if c is None else c.text(decimals, scale) for c in self.cells
+    ]
 
   def best(self) -> Optional[int]:
     """Returns the index of the unique best number; `None` if there is none."""
-    if self.less is None:
-      return None
     there = [(c.mean, i) for i, c in enumerate(self.cells) if c is not None]
-    if len(there) < 2:
+    if self.less is None or len(there) < 2:
       return None
     _, place = (min if self.less else max)(there)
     texts = [text for text, _ in self.texts()]
@@ -73,25 +95,64 @@ class Results:
   """The results of one experiment, the best method first.
 
   Attributes:
-    methods: Printed names of the methods.
-    tried: Number of configurations tried, per method.
-    seeds: Number of runs behind the results, per method, as text.
+    words: The first columns, of words, by heading: the method, numbers of
+      settings and of seeds, and how far a method is behind the best.
     columns: The columns of numbers.
   """
 
-  methods: Sequence[str]
-  tried: Sequence[int]
-  seeds: Sequence[str]
+  words: Mapping[str, Sequence[str]]
   columns: Sequence[Column]
 
+  @property
   def head(self) -> list[str]:
-    """Lists the headings."""
-    return [*_FIRST, *(column.heading for column in self.columns)]
+    """The headings."""
+    return [*self.words, *(column.heading for column in self.columns)]
+
+  def rows(
+    self,
+    mark: Callable[[str], str] = lambda text: text,
+    escape: Callable[[str], str] = lambda text: text,
+    beside: Callable[[str], str] = lambda text: text,
+  ) -> list[list[str]]:
+    """Formats the rows.
+
+    Args:
+      mark: Marks the best number of a column.
+      escape: Escapes text.
+      beside: Formats intervals.
+    """
+    columns = [list(map(escape, cells)) for cells in self.words.values()]
+    for column in self.columns:
+      best = column.best()
+      cells = []
+      for i, (text, note) in enumerate(column.texts()):
+        shown = mark(escape(text)) if i == best else escape(text)
+        cells.append(f'{shown} {beside(escape(note))}' if note else shown)
+      columns.append(cells)
+    return [list(row) for row in zip(*columns, strict=True)]
+
+  def frame(self) -> pd.DataFrame:
+    """Returns unrounded numbers; ends of intervals have own columns."""
+    table: dict[str, Sequence[Any]] = {
+      heading: [formatting.spreadsheet_cell(c) for c in cells]
+      for heading, cells in self.words.items()
+    }
+    for column in self.columns:
+      scale = 100.0 if column.share else 1.0
+      for end in ('mean', 'low', 'high'):
+        name = column.heading + ('' if end == 'mean' else f', {end}')
+        table[name] = [
+          math.nan if c is None or (v := getattr(c, end)) is None else scale * v
+          for c in column.cells
+        ]
+      counts = pd.array([c and c.count for c in column.cells], dtype='Int64')
+      table[f'{column.heading}, runs'] = counts
+    return pd.DataFrame(table)
 
 
 def tabulate(
   section: sections.Section,
-  best: Mapping[str, sections.Configuration],
+  best: sections.Best,
   judge: sections.Judge,
   target: Optional[float] = None,
 ) -> Results:
@@ -99,45 +160,91 @@ def tabulate(
 
   Args:
     section: All configurations of the methods.
-    best: The best configuration of every method that has one.
+    best: The best configuration of every method that has one, the best first.
     judge: The judge of the experiment.
     target: Value of the validation metric (or loss) until which rounds and
       seconds are counted; the best that all runs reach, unless given.
   """
-  order = verdicts.ranked(best, judge)
-  chosen = [best[method] for method in order]
-  metric = metric_names.short(section.metric) if section.metric else 'metric'
+  chosen = list(best.values())
   columns = []
   for measure, words, less in _MEASURES:
     is_metric = measure.endswith('/metric')
-    share = is_metric and metric_names.is_share(section.metric or '')
-    bounds = scores.measure_bounds(measure, judge.metric)
     cells = [
-      spreads.spread(
-        c.values(measure), bounds, planned=len(c.runs), share=share
+      scores.mean_of(
+        c.values(measure),
+        scores.measure_bounds(measure, judge.metric),
+        planned=len(c.runs),
       )
       for c in chosen
     ]
     if any(cells):
+      heading = words.format(metric=judge.quality)
       columns.append(
         Column(
-          printed_names.heading(
-            words.format(metric=metric), section.metric if is_metric else None
-          ),
+          printed_names.heading(heading, judge.metric if is_metric else None),
           cells,
-          share,
+          is_metric and judge.is_share,
           not judge.more_is_better if less is None else less,
         )
       )
-  columns += _until(chosen, judge, target)
-  columns += _gaps(chosen, judge)
   printed = printed_names.methods(list(section.by_method))
   return Results(
-    [printed[method] for method in order],
-    [len(section.by_method[method]) for method in order],
-    [c.seeds for c in chosen],
-    columns,
+    {
+      'Method': [printed[method] for method in best],
+      'Settings tried': [f'{len(section.by_method[m])}' for m in best],
+      'Seeds': [c.seeds for c in chosen],
+      'Behind the best': behind(best, judge),
+    },
+    [*columns, *_until(chosen, judge, target), *_gaps(chosen, judge)],
   )
+
+
+def behind(best: sections.Best, judge: sections.Judge) -> list[str]:
+  """Describes by how much each method is behind the best, and how sure that is.
+
+  Differences of runs with the same seeds are taken in pairs. Training on pooled
+  data does not compete.
+
+  Args:
+    best: The best configuration of every method, the best method first.
+    judge: The judge of the experiment.
+  """
+  measure, more = judge.comparison(best)
+  factor = 1.0
+  if measure.endswith('/metric') and judge.is_share:
+    factor = 100.0
+  found = []
+  first: Optional[sections.Configuration] = None
+  for configuration in best.values():
+    if not configuration.federated or not configuration.values(measure):
+      found.append(_DASH)
+    elif first is None:
+      first = configuration
+      found.append('best')
+    else:
+      found.append(_gap(first, configuration, measure, factor, more))
+  return found
+
+
+def _gap(
+  first: sections.Configuration,
+  other: sections.Configuration,
+  measure: str,
+  factor: float,
+  more: bool,
+) -> str:
+  if formatting.number(first.mean(measure)) == formatting.number(
+    other.mean(measure)
+  ):
+    return 'equal'
+  sign = factor if more else -factor
+  gap = sign * (first.mean(measure) - other.mean(measure))
+  ends = scores.difference(first.by_seed(measure), other.by_seed(measure))
+  if ends is None:
+    return f'{gap:.2g}, too few seeds to tell'
+  low, high = sorted(sign * end for end in ends)
+  shown = formatting.with_interval(gap, low, high)
+  return shown if low > 0 else f'{shown}, perhaps by chance'
 
 
 def _until(
@@ -152,18 +259,13 @@ def _until(
   if level is None:
     return []
   shown = f'{100 * level:.4g} %' if judge.is_share else formatting.number(level)
-  ways: dict[str, Callable[[runs_lib.Run, float], Optional[float]]] = {
-    'Rounds': runs_lib.Run.rounds_to,
-    'Seconds': runs_lib.Run.seconds_to,
-    'Virtual seconds': runs_lib.Run.virtual_seconds_to,
-  }
   columns = []
-  for words, way in ways.items():
+  for words, column in _UNTIL.items():
     cells = []
     for configuration in chosen:
-      found = [way(run, level) for run in configuration.runs]
+      found = [run.until(level, column) for run in configuration.runs]
       cells.append(
-        spreads.spread(
+        scores.mean_of(
           [value for value in found if value is not None],
           (0.0, math.inf),
           planned=len(found),
@@ -179,91 +281,37 @@ def _gaps(
   chosen: Sequence[sections.Configuration], judge: sections.Judge
 ) -> list[Column]:
   """Returns a column of gaps to the best centralized training, if any."""
-  central = judge.best(
-    [c for c in chosen if not methods.has_clients(c.method.partition(' ')[0])]
-  )
+  central = judge.best([c for c in chosen if not c.federated])
   if central is None:
     return []
   top = central.mean(judge.measure)
-  cells = [
-    spreads.spread(
-      [top - configuration.mean(judge.measure)],
-      (-math.inf, math.inf),
-      share=judge.is_share,
-    )
-    for configuration in chosen
-  ]
-  return [
-    Column(
-      printed_names.heading('gap to centralized', judge.metric),
-      cells,
-      judge.is_share,
-    )
-  ]
+  cells = [scores.mean_of([top - c.mean(judge.measure)]) for c in chosen]
+  heading = printed_names.heading('gap to centralized', judge.metric)
+  return [Column(heading, cells, judge.is_share)]
 
 
 def as_csv(results: Results) -> str:
-  """Formats results as CSV, with unrounded numbers.
-
-  The ends of intervals have columns of their own; intervals of two seeds are
-  their range. A cell without a number is empty.
-  """
-  head = [*_FIRST]
-  for column in results.columns:
-    ends = (f'{column.heading}, {end}' for end in ('low', 'high', 'runs'))
-    head += [column.heading, *ends]
-  buffer = io.StringIO()
-  writer = csv.writer(buffer, lineterminator='\n')
-  writer.writerow(head)
-  for i, method in enumerate(results.methods):
-    row = [sweeps.cell(method), results.tried[i], results.seeds[i]]
-    for column in results.columns:
-      cell = column.cells[i]
-      if cell is None:
-        row += [''] * 4
-      else:
-        ends = (
-          '' if end is None else f'{end:.6g}' for end in (cell.low, cell.high)
-        )
-        row += [f'{cell.mean:.6g}', *ends, cell.count]
-    writer.writerow(row)
-  return buffer.getvalue()
-
-
-def joined(tables: Mapping[str, str]) -> str:
-  """Joins tables of `as_csv` into one, with a column for their titles."""
-  read = {
-    t: list(csv.DictReader(io.StringIO(text))) for t, text in tables.items()
-  }
-  heads = (name for rows in read.values() for row in rows for name in row)
-  buffer = io.StringIO()
-  writer = csv.DictWriter(
-    buffer,
-    ['Experiment', *dict.fromkeys(heads)],
-    restval='',
-    lineterminator='\n',
+  """Formats results as CSV, with unrounded numbers."""
+  text: str = results.frame().to_csv(
+    index=False, float_format='%.6g', lineterminator='\n'
   )
-  writer.writeheader()
-  for title, rows in read.items():
-    writer.writerows({'Experiment': sweeps.cell(title), **row} for row in rows)
-  return buffer.getvalue()
+  return text
 
 
 def as_markdown(results: Results) -> str:
   """Formats results as a Markdown table, the best of every column in bold."""
-  rows = [results.head(), ['---', *['---:'] * (len(results.head()) - 1)]]
-  rows += _rows(results, lambda text: f'**{text}**', _markdown)
+  rows = [results.head, ['---', *['---:'] * (len(results.head) - 1)]]
+  rows += results.rows(lambda text: f'**{text}**', _markdown)
   return ''.join(f'| {" | ".join(row)} |\n' for row in rows)
 
 
 def as_latex(results: Results) -> str:
   """Formats results as a LaTeX tabular, which needs \\usepackage{booktabs}."""
-  head = [_latex(heading) for heading in results.head()]
-  rows = _rows(
-    results,
+  head = [formatting.latex(heading) for heading in results.head]
+  rows = results.rows(
     lambda text: f'\\textbf{{{text}}}',
-    _latex,
-    beside=lambda text: f'{{\\scriptsize {text}}}',
+    formatting.latex,
+    lambda text: f'{{\\scriptsize {text}}}',
   )
   lines = [
     '% \\usepackage{booktabs}',
@@ -280,35 +328,8 @@ def as_latex(results: Results) -> str:
 
 def as_text(results: Results) -> str:
   """Formats results for the terminal, the best of every column with a star."""
-  rows = _rows(results, lambda text: f'{text}*', lambda text: text)
-  return '\n'.join(formatting.aligned([results.head(), *rows], left=1))
-
-
-def _rows(
-  results: Results,
-  mark: Callable[[str], str],
-  escape: Callable[[str], str],
-  beside: Callable[[str], str] = lambda text: text,
-) -> list[list[str]]:
-  """Formats rows; `mark` marks the best and `beside` formats intervals."""
-  columns = []
-  for column in results.columns:
-    top = column.best()
-    cells = []
-    for i, (text, note) in enumerate(column.texts()):
-      shown = escape(text)
-      shown = mark(shown) if i == top else shown
-      cells.append(f'{shown} {beside(escape(note))}' if note else shown)
-    columns.append(cells)
-  return [
-    [
-      escape(method),
-      f'{results.tried[i]}',
-      results.seeds[i],
-      *(column[i] for column in columns),
-    ]
-    for i, method in enumerate(results.methods)
-  ]
+  rows = results.rows(lambda text: f'{text}*')
+  return '\n'.join(formatting.aligned([results.head, *rows], left=1))
 
 
 def _markdown(text: str) -> str:
@@ -316,28 +337,6 @@ def _markdown(text: str) -> str:
   for letter in '\\`*_|<':
     text = text.replace(letter, f'\\{letter}')
   return ' '.join(formatting.printable(text).split())
-
-
-_LATEX = {
-  '\\': r'\textbackslash{}',
-  '{': r'\{',
-  '}': r'\}',
-  '%': r'\%',
-  '&': r'\&',
-  '#': r'\#',
-  '$': r'\$',
-  '_': r'\_',
-  '~': r'\textasciitilde{}',
-  '^': r'\textasciicircum{}',
-  '\N{EN DASH}': '--',
-  '\N{GREEK CAPITAL LETTER DELTA}': r'$\Delta$',
-  '\N{SUPERSCRIPT TWO}': r'$^2$',
-}
-
-
-def _latex(text: str) -> str:
-  text = ' '.join(formatting.printable(text).split())
-  return ''.join(_LATEX.get(letter, letter) for letter in text)
 
 
 # File ending and writer, by name of the format.

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 from typing import Optional
 
+import pandas as pd
+
 from tff_adaptive import errors
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lab.recording import files
@@ -97,50 +99,49 @@ class Run:
   def columns(self) -> list[str]:
     return list(dict.fromkeys(c for row in self.rows for c in row))
 
-  def series(self, column: str) -> tuple[list[int], list[float]]:
-    """Returns the rounds in which a column has values, and the values."""
-    cells = [(int(r['round']), r[column]) for r in self.rows if column in r]
-    return [r for r, _ in cells], [v for _, v in cells]
+  @functools.cached_property
+  def table(self) -> pd.DataFrame:
+    """The rows as a table, NaN in empty cells."""
+    return pd.DataFrame(list(self.rows), columns=self.columns, dtype=float)
 
   @property
   def judged(self) -> str:
     """The column of the model's quality: validation metric or loss."""
     return f'validation/{self.metric or "loss"}'
 
-  def rounds_to(self, level: float) -> Optional[float]:
-    """Returns the round of the first evaluation that reaches a level."""
-    row = self._first_at(level)
-    return None if row is None else row['round']
+  def until(self, level: float, column: str) -> Optional[float]:
+    """Returns what a run took until its first evaluation at a level.
 
-  def seconds_to(self, level: float) -> Optional[float]:
-    """Returns the seconds until the first evaluation that reaches a level."""
-    first = self._first_at(level)
-    if first is None or not any('seconds' in row for row in self.rows):
+    Args:
+      level: The level of `judged`.
+      column: 'round', 'virtual/seconds', or 'seconds', which are added up.
+
+    Returns:
+      The round or the seconds; `None` if the level was not reached.
+    """
+    table = self.table
+    if self.judged not in table or column not in table:
       return None
-    until = (row for row in self.rows if row['round'] <= first['round'])
-    return math.fsum(row.get('seconds', 0.0) for row in until)
-
-  def virtual_seconds_to(self, level: float) -> Optional[float]:
-    """Returns the virtual time of the first evaluation that reaches a level."""
-    row = self._first_at(level, metric_names.VIRTUAL_SECONDS)
-    return None if row is None else row[metric_names.VIRTUAL_SECONDS]
-
-  def _first_at(
-    self, level: float, column: str = 'round'
-  ) -> Optional[Mapping[str, float]]:
-    """Returns the first row that reaches a level and has a column."""
     better = metric_names.require_direction(self.metric, self.directions)
-    for row in self.rows:
-      value = row.get(self.judged, math.nan)
-      reached = value >= level if better else value <= level
-      if reached and column in row:
-        return row
-    return None
+    found = table[self.judged]
+    reached = table[found.ge(level) if better else found.le(level)]
+    if column == metric_names.VIRTUAL_SECONDS:
+      reached = reached[reached[column].notna()]
+    if reached.empty:
+      return None
+    if column == 'seconds':
+      return float(table.loc[: reached.index[0], column].sum())
+    return float(reached[column].iloc[0])
 
   @property
   def method(self) -> str:
     """The method: the algorithm, with optimizers that are not its own."""
     return method_of(self.settings)
+
+  @property
+  def federated(self) -> bool:
+    """Whether the method trains on clients, not on pooled data."""
+    return methods.has_clients(str(self.settings.get('algorithm')))
 
   @property
   def configuration(self) -> tuple[tuple[str, Any], ...]:

@@ -6,6 +6,7 @@ are averaged, and the configuration with the best average is selected.
 
 import dataclasses
 import math
+import statistics
 from collections.abc import Hashable
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -113,6 +114,18 @@ def mean(values: Sequence[float]) -> float:
   return math.fsum(values) / len(values) if values else math.nan
 
 
+def student_t(counts: Any) -> Any:
+  """Returns the factors of standard errors that give 95 % intervals.
+
+  Args:
+    counts: Numbers of values, at least 2 where a factor is wanted.
+  """
+  # Takes a second to import, which tables of single runs should not pay.
+  from scipy import stats  # pylint: disable=g-import-not-at-top
+
+  return stats.t.ppf(0.975, counts - 1)
+
+
 def interval(values: Sequence[float]) -> float:
   """Returns half the width of the mean's 95 % confidence interval.
 
@@ -120,10 +133,78 @@ def interval(values: Sequence[float]) -> float:
   """
   if len(values) < 2:
     return 0.0
-  # Takes a second to import, which tables of single runs should not pay.
-  from scipy import stats  # pylint: disable=g-import-not-at-top
+  error = statistics.stdev(values) / math.sqrt(len(values))
+  return float(student_t(len(values)) * error)
 
-  return float(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values))
+
+@dataclasses.dataclass(frozen=True)
+class Mean:
+  """A mean over seeds with its interval.
+
+  Attributes:
+    mean: The mean.
+    low: Lower end of the mean's 95 % confidence interval (Student's t), or the
+      smaller of two values; `None` if all seeds have the same value.
+    high: Upper end of the interval, or the larger of two values.
+    count: Number of seeds that have a value.
+    planned: Number of all seeds.
+  """
+
+  mean: float
+  low: Optional[float]
+  high: Optional[float]
+  count: int
+  planned: int
+
+  def text(self, decimals: int, scale: float = 1.0) -> tuple[str, str]:
+    """Formats the mean and its interval.
+
+    Args:
+      decimals: Number of decimals.
+      scale: A factor, 100 for percent.
+
+    Returns:
+      A pair such as ('92.7', '[92.1, 93.3]'), or ('92.7', '(92.1 to 93.3)') for
+      two seeds.
+    """
+    beside = ''
+    notes = []
+    if self.low is not None and self.high is not None:
+      low, high = (
+        formatting.fixed(scale * v, decimals) for v in (self.low, self.high)
+      )
+      if self.count >= SEEDS_FOR_AN_INTERVAL:
+        beside = f'[{low}, {high}]'
+      else:
+        notes.append(f'{low} to {high}')
+    if self.count < self.planned:
+      notes.append(f'n = {self.count}')
+    beside += f' ({", ".join(notes)})' if notes else ''
+    return formatting.fixed(scale * self.mean, decimals), beside.strip()
+
+
+def mean_of(
+  values: Sequence[float],
+  bounds: tuple[float, float] = (-math.inf, math.inf),
+  *,
+  planned: int = 0,
+) -> Optional[Mean]:
+  """Returns the mean of values with its interval; `None` without values.
+
+  Args:
+    values: One value per seed; non-finite ones are ignored.
+    bounds: The smallest and the largest possible value, at which intervals end.
+    planned: Number of all seeds, if larger.
+  """
+  values = [v for v in values if math.isfinite(v)]
+  if not values:
+    return None
+  low, high = (min(values), max(values)) if len(values) > 1 else (None, None)
+  if low == high:
+    low = high = None
+  elif len(values) >= SEEDS_FOR_AN_INTERVAL:
+    low, high = confidence(values, bounds)
+  return Mean(mean(values), low, high, len(values), max(planned, len(values)))
 
 
 def confidence(
@@ -304,22 +385,3 @@ def best(scores: Mapping[_Key, Sequence[float]]) -> Optional[_Key]:
   means = {k: mean(v) if v else math.inf for k, v in scores.items()}
   finite = {k: m for k, m in means.items() if math.isfinite(m)}
   return min(finite, key=finite.__getitem__) if finite else None
-
-
-def unique_best(values: Sequence[float], *, less: bool) -> Optional[float]:
-  """Returns the value that is better than all others; `None` if none is.
-
-  Values are equal if they are printed alike in tables.
-
-  Args:
-    values: The values; non-finite ones are ignored.
-    less: Whether lower is better.
-  """
-  finite = [v for v in values if math.isfinite(v)]
-  if len(finite) < 2:
-    return None
-  top = (min if less else max)(finite)
-  shown = formatting.number(top)
-  return (
-    None if [formatting.number(v) for v in finite].count(shown) > 1 else top
-  )

@@ -8,6 +8,7 @@ from typing import Any
 from typing import Optional
 
 import tasks
+from tff_adaptive.algorithms import methods
 from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.report import runs as results
 from tff_adaptive.lab.report import scores
@@ -39,6 +40,7 @@ SETTING = (
   'client_behaviour',
   'model',
 )
+_RATES = ('client_learning_rate', 'server_learning_rate', 'server_adaptivity')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +54,6 @@ class Configuration:
     complete: Whether all runs that it is selected by have finished.
     chosen_by: The runs that it is selected by; `runs` if empty.
     planned: Number of runs that results are planned on; all runs unless given.
-    apart: Whether figures show its runs one by one.
   """
 
   method: str
@@ -61,7 +62,6 @@ class Configuration:
   complete: bool = True
   chosen_by: Sequence[results.Run] = ()
   planned: int = 0
-  apart: bool = False
 
   @property
   def seeds(self) -> str:
@@ -71,15 +71,15 @@ class Configuration:
       f'{count} of {self.planned}' if self.planned > len(self.runs) else count
     )
 
+  @property
+  def federated(self) -> bool:
+    """Whether its method trains on clients, not on pooled data."""
+    return methods.has_clients(self.method.partition(' ')[0])
+
   def as_chosen(self) -> 'Configuration':
     """Returns a copy whose results are those of the runs it is selected by."""
     runs = self.chosen_by or self.runs
     return dataclasses.replace(self, runs=runs, planned=len(runs))
-
-  def values(self, measure: str) -> list[float]:
-    """Lists the finite values of a measure over the runs."""
-    found = [r.measures().get(measure, math.nan) for r in self.runs]
-    return [v for v in found if math.isfinite(v)]
 
   def by_seed(self, measure: str) -> dict[tuple, float]:
     """Returns the finite values of a measure by the runs' seeds."""
@@ -89,9 +89,17 @@ class Configuration:
       if math.isfinite(value := run.measures().get(measure, math.nan))
     }
 
+  def values(self, measure: str) -> list[float]:
+    """Lists the finite values of a measure over the runs."""
+    found = [r.measures().get(measure, math.nan) for r in self.runs]
+    return [v for v in found if math.isfinite(v)]
+
   def mean(self, measure: str) -> float:
     """Returns the mean of a measure over seeds; NaN without values."""
     return scores.mean(self.values(measure))
+
+
+Best = Mapping[str, Configuration]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,6 +136,22 @@ class Judge:
     return f'validation {self.quality}'
 
   @property
+  def more_is_better(self) -> bool:
+    if self.rises is None:
+      return metric_names.require_direction(self.metric)
+    return self.rises
+
+  @property
+  def is_share(self) -> bool:
+    """Whether the metric is a fraction, which is printed in percent."""
+    return metric_names.is_share(self.metric or '')
+
+  @property
+  def bounds(self) -> tuple[float, float]:
+    """The smallest and the largest possible value of `column`."""
+    return metric_names.bounds(self.metric or 'loss')
+
+  @property
   def compared(self) -> tuple[str, str]:
     """The measure that methods are compared by, and its name in words.
 
@@ -143,21 +167,22 @@ class Judge:
       return self.rule.measure, words[self.rule.measure]
     return self.measure, self.label
 
-  @property
-  def more_is_better(self) -> bool:
-    if self.rises is None:
-      return metric_names.require_direction(self.metric)
-    return self.rises
+  def comparison(self, best: Best) -> tuple[str, bool]:
+    """Returns the measure of `compared`, and whether more is better."""
+    measure, _ = self.compared
+    if not any(c.values(measure) for c in best.values()):
+      measure = 'train/loss'  # Never evaluated.
+    return measure, measure.endswith('/metric') and self.more_is_better
 
-  @property
-  def is_share(self) -> bool:
-    """Whether the metric is a fraction, which is printed in percent."""
-    return metric_names.is_share(self.metric or '')
+  def ranked(self, best: Best) -> list[str]:
+    """Sorts methods, the best first and those without a value last."""
+    measure, more = self.comparison(best)
 
-  @property
-  def bounds(self) -> tuple[float, float]:
-    """The smallest and the largest possible value of `column`."""
-    return metric_names.bounds(self.metric or 'loss')
+    def place(method: str) -> float:
+      value = best[method].mean(measure)
+      return (-value if more else value) if math.isfinite(value) else math.inf
+
+    return sorted(best, key=place)
 
   def score(self, configuration: Configuration) -> list[float]:
     """Scores a configuration's runs; lower is better."""
@@ -186,9 +211,10 @@ class Judge:
   def best_of(
     self, by_method: Mapping[str, Sequence[Configuration]]
   ) -> dict[str, Configuration]:
-    """Returns the best configuration of every method that has one."""
+    """Returns the best configuration of every method, the best first."""
     found = {m: self.best(c) for m, c in by_method.items()}
-    return {m: c for m, c in found.items() if c is not None}
+    chosen = {m: c for m, c in found.items() if c is not None}
+    return {m: chosen[m] for m in self.ranked(chosen)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,10 +233,52 @@ class Section:
   metric: Optional[str]
   rises: Optional[bool] = None
 
+  def judge(self, rule: scores.SelectionRule) -> Judge:
+    """Returns the judge of its configurations."""
+    return Judge(rule, self.metric, self.rises)
+
+  def heading(self, every: Sequence['Section']) -> str:
+    """Describes the task, and what distinguishes it from other sections."""
+    task = str(self.setting.get('task', 'runs'))
+    differing = [
+      name
+      for name, value in self.setting.items()
+      for other in every
+      if other.setting.get('task') == task and other.setting.get(name) != value
+    ]
+    words = settings_words(self.setting, list(dict.fromkeys(differing)), task)
+    return f'{task}, {words}' if words else task
+
+  def varied(self) -> list[str]:
+    """Lists flags that differ between configurations, learning rates first."""
+    names = dict.fromkeys(_RATES)
+    for configurations in self.by_method.values():
+      for flag in configurations[0].settings:
+        seen = {repr(c.settings.get(flag)) for c in configurations}
+        if len(seen) > 1 and flag not in SETTING:
+          names[flag] = None
+    return list(names)
+
 
 def prefix(task: str) -> str:
   """Returns the prefix of a task's own settings."""
   return f'{tasks.short(task)}_'
+
+
+def settings_words(
+  settings: Mapping[str, Any], flags: Sequence[str], task: Optional[str] = None
+) -> str:
+  """Formats settings in words, such as 'client learning rate 0.1, ...'."""
+  parts = []
+  for flag in flags:
+    value = settings.get(flag)
+    if value is not None:
+      name = flag.removeprefix(prefix(task)) if task else flag
+      shown = f'{value:.4g}' if isinstance(value, float) else f'{value}'
+      if isinstance(value, bool):
+        shown = 'on' if value else 'off'
+      parts.append(f'{name.replace("_", " ")} {shown}')
+  return ', '.join(parts)
 
 
 def experiment(settings: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
@@ -227,14 +295,16 @@ def sections(runs: Sequence[results.Run]) -> list[Section]:
   """Groups runs by experiment, method and configuration."""
   groups: dict[tuple, dict[str, dict[tuple, list[results.Run]]]] = {}
   for run in runs:
-    methods = groups.setdefault(experiment(run.settings), {})
-    configurations = methods.setdefault(run.method, {})
-    configurations.setdefault(_key(run.configuration), []).append(run)
+    methods_ = groups.setdefault(experiment(run.settings), {})
+    configurations = methods_.setdefault(run.method, {})
+    # JSON may hold values that cannot be hashed.
+    key = tuple((k, repr(v)) for k, v in run.configuration)
+    configurations.setdefault(key, []).append(run)
   result = []
-  for setting, methods in groups.items():
+  for setting, methods_ in groups.items():
     by_method = {
       method: [_configuration(method, same) for same in configurations.values()]
-      for method, configurations in methods.items()
+      for method, configurations in methods_.items()
     }
     metrics = [
       (run.metric, run.rises)
@@ -243,11 +313,8 @@ def sections(runs: Sequence[results.Run]) -> list[Section]:
       for run in c.runs
       if run.metric
     ]
-    result.append(
-      Section(
-        dict(setting), by_method, *(metrics[0] if metrics else (None, False))
-      )
-    )
+    metric, rises = metrics[0] if metrics else (None, False)
+    result.append(Section(dict(setting), by_method, metric, rises))
   return result
 
 
@@ -269,19 +336,3 @@ def _configuration(method: str, same: Sequence[results.Run]) -> Configuration:
     [run for run in chosen_by if run.finished],
     len(others),
   )
-
-
-def _key(configuration: tuple) -> tuple:
-  """Converts a configuration to a hashable key, whatever JSON values it has."""
-  return tuple((k, repr(v)) for k, v in configuration)
-
-
-def varied(section: Section) -> list[str]:
-  """Lists the flags that differ between configurations of a method."""
-  names: dict[str, None] = {}
-  for configurations in section.by_method.values():
-    for flag in configurations[0].settings:
-      seen = {repr(c.settings.get(flag)) for c in configurations}
-      if len(seen) > 1:
-        names[flag] = None
-  return list(names)

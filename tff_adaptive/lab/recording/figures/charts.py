@@ -1,59 +1,42 @@
-"""The content of figures, independent of how they are drawn."""
+"""Figures: data with labels, rendered as Vega-Lite by Altair.
+
+A chart has one line per method, from a table with the columns `method`, `x` and
+`y`; `low` and `high` add a band, and `run` tells lines of a method apart. The
+same specification serves files and the report's page, where a click on the
+legend highlights a method.
+"""
 
 import dataclasses
 import math
+import textwrap
 from collections.abc import Mapping
 from collections.abc import Sequence
+from typing import Any
 from typing import Optional
 from typing import Union
 
 import numpy as np
+import pandas as pd
 
+from tff_adaptive import drawing
+from tff_adaptive.lab.recording import formatting
 from tff_adaptive.lab.recording import printed_names
 from tff_adaptive.lab.recording.figures import styles
+from tff_adaptive.lazy import alt
 
 # Ends of an axis; `None` to fit the data.
 Limits = tuple[Optional[float], Optional[float]]
-# Captions list methods up to this many.
-_MOST_LISTED = 10
-
-
-@dataclasses.dataclass(frozen=True)
-class Line:
-  """A line of a chart.
-
-  Attributes:
-    method: The method; determines the style and the entry in the legend.
-    x: Horizontal positions of the points.
-    y: Values; non-finite values are gaps.
-    low: Lower ends of the intervals, one per point, if any.
-    high: Upper ends.
-    seed: The seed of the run, if the line is of a single run.
-    thin: Whether the line is one of several of its method.
-    like: The method, or the number, whose style it has; `method` unless given.
-    colour: The colour as #rrggbb; that of the style if empty.
-  """
-
-  method: str
-  x: Sequence[float]
-  y: Sequence[float]
-  low: Optional[Sequence[float]] = None
-  high: Optional[Sequence[float]] = None
-  seed: Optional[int] = None
-  thin: bool = False
-  like: Union[str, int, None] = None
-  colour: str = ''
-
-  @property
-  def style(self) -> styles.Style:
-    """The colour, dash and marker."""
-    style = styles.of_method(self.looks)
-    return style._replace(colour=self.colour or style.colour)
-
-  @property
-  def looks(self) -> Union[str, int]:
-    """The method, or the number, whose style the line has."""
-    return self.method if self.like is None else self.like
+# Pixels of a panel without its labels, and of a heat map's cell.
+_WIDTH, _HEIGHT = 360, 230
+_CELL = (52, 34)
+# Letters per line of labels, about the length of the axes.
+_LABEL_WIDTH = 34
+# More points of a line cannot be seen; fewer are marked.
+_MOST_POINTS, _MARKED = 600, 30
+# A range this many times that of all values but 4 % is cut.
+_SPIKE = 20
+# Pixels of a letter of the legend, and of the line beside a name.
+_LETTER, _SAMPLE = 6, 40
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,15 +49,15 @@ class Chart:
     caption: A description of its content, also used as alternative text.
     x_label: Label of the horizontal axis.
     y_label: Label of the vertical axis.
-    lines: The lines.
+    data: The points, in drawing order; see the module's docstring.
     log_x: Whether the horizontal axis is logarithmic.
     log_y: Whether the vertical axis is logarithmic.
     whole_x: Whether the horizontal axis shows integers only.
-    plain_x: Whether horizontal ticks are written out, not as powers of ten.
-    x_limits: Ends of the horizontal axis; `None` to fit the data.
-    y_limits: Ends of the vertical axis; `None` to fit the data.
+    x_limits: Ends of the horizontal axis.
+    y_limits: Ends of the vertical axis.
     bars: Whether intervals are drawn as error bars instead of bands.
     share: Whether the vertical axis shows fractions, to be printed in percent.
+    colours: Colours by method, as #rrggbb; those of `styles` unless given.
   """
 
   name: str
@@ -82,32 +65,20 @@ class Chart:
   caption: str
   x_label: str
   y_label: str
-  lines: Sequence[Line]
+  data: pd.DataFrame
   log_x: bool = False
   log_y: bool = False
   whole_x: bool = False
-  plain_x: bool = False
   x_limits: Limits = (None, None)
   y_limits: Limits = (None, None)
   bars: bool = False
   share: bool = False
+  colours: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
   @property
   def methods(self) -> list[str]:
-    """Lists the methods that have lines, without repetition."""
-    return list(dict.fromkeys(line.method for line in self.lines))
-
-  def drawn(self) -> list[tuple[int, Line]]:
-    """Returns the lines in drawing order, each with its method's index."""
-    places = {method: place for place, method in enumerate(self.methods)}
-    return [
-      (places[line.method], line)
-      for line in sorted(
-        self.lines,
-        # Grey lines are drawn below all others.
-        key=lambda one: (one.colour != styles.GREY, styles.layer(one.looks)),
-      )
-    ]
+    """The methods that have lines, in drawing order."""
+    return list(dict.fromkeys(self.data['method']))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,11 +93,9 @@ class HeatMap:
     x_label: Label of the horizontal axis.
     y_label: Label of the vertical axis.
     value_label: Label of the values.
-    x: Rates of the columns.
-    y: Rates of the rows, from the bottom.
-    values: Array of shape [len(y), len(x)]; non-finite where there is no value.
+    data: A table with rates of the columns as columns, rates of the rows as
+      index, and NaN where there is no value.
     share: Whether values are fractions, to be printed in percent.
-    form: Format specification of the values.
   """
 
   name: str
@@ -136,132 +105,324 @@ class HeatMap:
   x_label: str
   y_label: str
   value_label: str
-  x: Sequence[float]
-  y: Sequence[float]
-  values: np.ndarray
+  data: pd.DataFrame
   share: bool = False
-  form: str = '.3g'
 
 
 Figure = Union[Chart, HeatMap]
 
 
-def printed(chart: Figure, colours: Mapping[str, str]) -> Figure:
-  """Returns a chart with names, labels and units as printed in papers.
+def specification(
+  figure: Figure, *, width: Any = None, interactive: bool = False
+) -> dict[str, Any]:
+  """Returns a figure's Vega-Lite specification.
 
   Args:
-    chart: A chart with methods as users type them.
-    colours: Colours by method; other methods are grey.
+    figure: The figure.
+    width: Its width in pixels, or 'container' for that of its place.
+    interactive: Whether it can be zoomed and its legend be clicked.
   """
-  factor = 100.0 if chart.share else 1.0
-  unit = ' (%)' if chart.share else ''
-  if isinstance(chart, HeatMap):
-    return dataclasses.replace(
-      chart,
-      method=printed_names.method(chart.method),
-      x_label=sentence(chart.x_label),
-      y_label=sentence(chart.y_label),
-      value_label=sentence(chart.value_label) + unit,
-      values=factor * chart.values,
-      form='.1f' if chart.share else chart.form,
+  if isinstance(figure, HeatMap):
+    return _specify(_heat_map(figure, width))
+  drawn = _panel(figure, figure.methods, width or _WIDTH, _WIDTH, interactive)
+  return _specify(drawn)
+
+
+def together(
+  charts: Sequence[Chart], *, columns: int = 2, title: str = ''
+) -> dict[str, Any]:
+  """Returns a specification of charts side by side, with one legend below.
+
+  Args:
+    charts: The charts, row by row; their titles are shown.
+    columns: Number of charts per row.
+    title: The title of the whole.
+  """
+  methods = list(dict.fromkeys(m for chart in charts for m in chart.methods))
+  panels = [
+    _panel(c, methods, _WIDTH, columns * _WIDTH).properties(
+      title=formatting.printable(c.title)
     )
-  names = printed_names.methods(chart.methods)
+    for c in charts
+  ]
+  whole = alt.concat(
+    *panels, columns=columns, title=formatting.printable(title)
+  ).resolve_scale(color='shared', strokeDash='shared')
+  return _specify(whole)
 
-  def scaled(values: Sequence[float]) -> list[float]:
-    return [factor * v for v in values]
 
-  lines = []
-  for line in chart.lines:
-    colour = colours.get(line.method, styles.GREY)
-    # Grey lines stay in the background, without intervals.
-    plain = colour == styles.GREY
-    lines.append(
-      dataclasses.replace(
-        line,
-        method=names[line.method],
-        y=scaled(line.y),
-        low=None if line.low is None or plain else scaled(line.low),
-        high=None if line.high is None or plain else scaled(line.high),
-        thin=line.thin or plain,
-        like=line.looks,
-        colour=colour,
+def _specify(drawn: Any) -> dict[str, Any]:
+  # Altair has validated the parts.
+  found: dict[str, Any] = drawn.to_dict(validate=False)
+  # Each picture has its theme, see `drawing`.
+  del found['config']
+  return found
+
+
+def _panel(
+  chart: Chart,
+  methods: Sequence[str],
+  width: Any,
+  legend_width: int,
+  interactive: bool = False,
+) -> Any:
+  """Draws lines with their intervals.
+
+  Args:
+    chart: The chart.
+    methods: The methods of the legend.
+    width: The width in pixels, or 'container'.
+    legend_width: Pixels for the legend.
+    interactive: As in `specification`.
+  """
+  rows, limits = _rows(chart)
+  names = {
+    m: formatting.printable(name)
+    for m, name in printed_names.methods(methods).items()
+  }
+  rows['method'] = rows['method'].map(names)
+  room = legend_width // (_LETTER * max(map(len, names.values())) + _SAMPLE)
+  legend = alt.Legend(
+    orient='bottom',
+    title=None,
+    columns=max(1, room),
+    symbolType='stroke',
+    symbolOpacity=1,
+    symbolSize=500,
+  )
+  colours = {m: chart.colours.get(m) or styles.colour(m) for m in methods}
+  label = sentence(chart.y_label) + (' (%)' if chart.share else '')
+  if limits != chart.y_limits and not chart.log_y:
+    label += ', cut'
+  base = alt.Chart(
+    drawing.table(drawing.records(rows)),
+    description=formatting.printable(chart.caption),
+  ).encode(
+    x=alt.X(
+      'x:Q',
+      axis=_axis(chart.x_label, log=chart.log_x, whole=chart.whole_x),
+      scale=_scale(chart.log_x, chart.x_limits),
+    ),
+    y=alt.Y(
+      'y:Q',
+      axis=_axis(label, log=chart.log_y),
+      scale=_scale(chart.log_y, limits),
+    ),
+    detail='run:N',
+    color=_looks(names, colours, alt.Color, legend),
+  )
+  shown: dict[str, Any] = {}
+  parameters = []
+  if interactive:
+    chosen = alt.selection_point(fields=['method'], bind='legend')
+    parameters = [chosen, _zoom()]
+    shown = dict(
+      opacity=alt.when(chosen).then(alt.value(1)).otherwise(alt.value(0.12))
+    )
+  layers = []
+  if 'low' in rows:
+    ends = base.transform_filter('isValid(datum.low)').encode(
+      y=alt.Y('low:Q', title=''), y2='high:Q'
+    )
+    layers.append(
+      ends.mark_errorbar(ticks=True, clip=True)
+      if chart.bars
+      else ends.mark_area(opacity=0.18, clip=True)
+    )
+  few = rows.groupby(['method', 'run']).size().max() <= _MARKED
+  point = alt.OverlayMarkDef(size=22, filled=True) if few else False
+  dashes = {m: styles.dash(m) for m in methods}
+  layers.append(
+    base.mark_line(clip=True, point=point).encode(
+      strokeDash=_looks(names, dashes, alt.StrokeDash, legend), **shown
+    )
+  )
+  if interactive:
+    layers.append(
+      base.mark_circle(opacity=0, size=150, clip=True).encode(
+        tooltip=[
+          alt.Tooltip('method:N', title='Method'),
+          alt.Tooltip('x:Q', title=sentence(chart.x_label), format=',.6~r'),
+          alt.Tooltip('y:Q', title=label, format=',.4~r'),
+          *(
+            alt.Tooltip(f'{end}:Q', title=end, format=',.4~r')
+            for end in ('low', 'high')
+            if end in rows
+          ),
+        ]
       )
     )
+    layers[-1] = layers[-1].add_params(*parameters)
+  return alt.layer(*layers).properties(width=width, height=_HEIGHT)
+
+
+def _zoom() -> Any:
+  # A page has to go on scrolling under the wheel and under a finger.
+  return alt.selection_interval(
+    bind='scales',
+    zoom='wheel![event.ctrlKey]',
+    translate='[pointerdown[event.pointerType === "mouse"], window:pointerup]'
+    ' > window:pointermove!',
+  )
+
+
+def _looks(
+  names: Mapping[str, str], values: Mapping[str, Any], kind: Any, legend: Any
+) -> Any:
+  scale = alt.Scale(
+    type='ordinal',
+    domain=list(names.values()),
+    range=[values[method] for method in names],
+  )
+  return kind('method:N', scale=scale, legend=legend)
+
+
+def _rows(chart: Chart) -> tuple[pd.DataFrame, Limits]:
+  """Returns the visible points, and the ends of the vertical axis."""
+  rows = chart.data.copy()
+  if 'run' not in rows:
+    rows['run'] = rows['method']
+  places = rows.groupby(['method', 'run'], sort=False).cumcount(ascending=False)
+  sizes = rows.groupby(['method', 'run'], sort=False)['x'].transform('size')
+  rows = rows[places % -(-sizes // _MOST_POINTS) == 0]
+  heights = [c for c in ('y', 'low', 'high') if c in rows]
+  factor = 100.0 if chart.share else 1.0
+  rows[heights] = rows[heights].astype(float) * factor
+  for column in ['x', *heights]:
+    log = chart.log_x if column == 'x' else chart.log_y
+    values = rows[column].astype(float)
+    rows[column] = values.where(np.isfinite(values) & ~(log & (values <= 0)))
   low, high = (None if v is None else factor * v for v in chart.y_limits)
-  return dataclasses.replace(
-    chart,
-    x_label=sentence(chart.x_label),
-    y_label=sentence(chart.y_label) + unit,
-    y_limits=(low, high),
-    lines=lines,
+  limits = (low, high)
+  if (low, high) == (None, None) and not chart.log_y:
+    limits = low, high = _without_spikes(rows['y'])
+    if low is not None and high is not None:
+      # Renderers drop lines that end very far away.
+      far = high - low
+      rows[heights] = rows[heights].clip(low - far, high + far)
+  return rows, limits
+
+
+def _without_spikes(values: pd.Series) -> Limits:
+  """Returns ends that cut a few values far off; (None, None) if none are."""
+  inner = values.quantile(0.02), values.quantile(0.98)
+  width = inner[1] - inner[0]
+  if not 0 < _SPIKE * width < values.max() - values.min():
+    return None, None
+  low, high = (
+    max(inner[0] - width, values.min()),
+    min(inner[1] + width, values.max()),
+  )
+  low -= 0.03 * (high - low)
+  return float(f'{low:.6g}'), float(f'{high:.6g}')
+
+
+def _axis(
+  label: str, *, log: bool = False, whole: bool = False, **more: Any
+) -> Any:
+  title = textwrap.wrap(formatting.printable(sentence(label)), _LABEL_WIDTH)
+  # Lines of powers of ten are stronger than those between.
+  power = 'log(datum.value) / LN10'
+  if log:
+    more['gridOpacity'] = {
+      'condition': {
+        'test': f'abs({power} - round({power})) < 1e-6',
+        'value': 1,
+      },
+      'value': 0.3,
+    }
+  if whole:
+    more |= dict(format=',d', tickMinStep=1)
+  else:
+    # Nor '3.4999999999999996e+27', which is how Vega writes some ticks.
+    more.setdefault('format', ',.6~g')
+  return alt.Axis(title=title, **more)
+
+
+def _scale(logarithmic: bool, limits: Limits) -> Any:
+  """Builds a scale that fits the data, except where it has a limit."""
+  low, high = limits
+  options: dict[str, Any] = dict(padding=6)
+  if high is not None:
+    options = dict(domain=[low, high])
+  elif low is not None:
+    options |= dict(domainMin=low)
+  if logarithmic:
+    return alt.Scale(type='log', nice=False, **options)
+  return alt.Scale(zero=False, nice=False, **options)
+
+
+def _heat_map(chart: HeatMap, width: Any) -> Any:
+  """Draws values in cells; cells without a value show a cross."""
+  factor, unit = (100.0, ' (%)') if chart.share else (1.0, '')
+  data = factor * chart.data
+  across, up = (_rates(list(axis)) for axis in (data.columns, data.index))
+  rows = [
+    {
+      'x': across[j],
+      'y': up[i],
+      'rates': f'{x:.4g}, {y:.4g}',
+      'value': data.iat[i, j] if math.isfinite(data.iat[i, j]) else None,
+    }
+    for i, y in enumerate(data.index)
+    for j, x in enumerate(data.columns)
+  ]
+  label = sentence(chart.value_label) + unit
+  base = alt.Chart(drawing.table(rows), description=chart.caption).encode(
+    x=alt.X(
+      'x:O',
+      sort=across,
+      axis=_axis(_log(chart.x_label, across), labelAngle=0, format=''),
+    ),
+    y=alt.Y(
+      'y:O', sort=up[::-1], axis=_axis(_log(chart.y_label, up), format='')
+    ),
+    tooltip=[
+      alt.Tooltip('rates:N', title='Client, server rate'),
+      alt.Tooltip('value:Q', title=label, format='.4~r'),
+    ],
+  )
+  full = base.transform_filter('isValid(datum.value)')
+  return alt.layer(
+    full.mark_rect(stroke='white').encode(
+      color=alt.Color(
+        'value:Q',
+        scale=alt.Scale(scheme=drawing.COLOUR_MAP),
+        legend=alt.Legend(title=textwrap.wrap(label, 16), format='.4~g'),
+      )
+    ),
+    full.mark_text().encode(
+      text=alt.Text('value:Q', format='.1f' if chart.share else '.3~g'),
+      color=alt.when(
+        alt.datum.value < float(np.nanmin(data) + np.nanmax(data)) / 2
+      )
+      .then(alt.value('white'))
+      .otherwise(alt.value('black')),
+    ),
+    base.transform_filter('!isValid(datum.value)').mark_text(
+      text='\N{MULTIPLICATION SIGN}', color='#888888'
+    ),
+  ).properties(
+    width=width or _CELL[0] * len(across),
+    height=_CELL[1] * len(up),
+    title=formatting.printable(printed_names.method(chart.method)),
   )
 
 
-def power(value: float) -> Optional[str]:
-  """Returns the exponent of a power of ten with a multiple of 1/2 as exponent.
-
-  `None` for other numbers.
-  """
-  exponent = math.log10(value)
-  nearest = round(2 * exponent) / 2
-  if abs(exponent - nearest) >= 1e-3:
-    return None
-  return f'{nearest:.0f}' if nearest == round(nearest) else f'{nearest:.1f}'
+def _rates(rates: Sequence[float]) -> list[str]:
+  """Formats rates as exponents of ten if all have one, or as numbers."""
+  halves = [2 * math.log10(rate) for rate in rates]
+  if any(abs(h - round(h)) > 2e-3 for h in halves):
+    return [f'{rate:.3g}' for rate in rates]
+  minus = '\N{MINUS SIGN}'
+  return [f'{round(h) / 2:g}'.replace('-', minus) for h in halves]
 
 
-def coinciding(lines: Sequence[Line], share: float = 0.02) -> list[list[str]]:
-  """Groups the methods whose lines coincide.
-
-  Args:
-    lines: Lines of a chart; of several lines of a method the first is used.
-    share: Largest distance of coinciding lines, relative to the range of all
-      values.
-  """
-  first: dict[str, Line] = {}
-  for line in lines:
-    first.setdefault(line.method, line)
-  heights = [v for line in lines for v in line.y if math.isfinite(v)]
-  if not heights:
-    return []
-  near = share * (max(heights) - min(heights))
-  groups: list[list[str]] = []
-  for method, line in first.items():
-    for group in groups:
-      if _near(first[group[0]], line, near):
-        group.append(method)
-        break
-    else:
-      groups.append([method])
-  return [group for group in groups if len(group) > 1]
-
-
-def _near(one: Line, other: Line, distance: float) -> bool:
-  if not np.array_equal(one.x, other.x):
-    return False
-  a, b = np.asarray(one.y, float), np.asarray(other.y, float)
-  return bool(np.allclose(a, b, rtol=0, atol=distance, equal_nan=True))
-
-
-def together(lines: Sequence[Line]) -> str:
-  """Renders a sentence about methods whose lines coincide; empty if none do.
-
-  Also empty for many methods, of which several always coincide.
-  """
-  groups = coinciding(lines)
-  if not groups or len({line.method for line in lines}) > _MOST_LISTED:
-    return ''
-  sentences = ' '.join(
-    f'{_listed([printed_names.method(m) for m in group])} lie on each other.'
-    for group in groups
-  )
-  return f' {sentences}'
+def _log(label: str, shown: Sequence[str]) -> str:
+  exponents = any('\N{MINUS SIGN}' in text for text in shown)
+  return f'log10 of {label}' if exponents else label
 
 
 def sentence(words: str) -> str:
   """Capitalizes the first letter."""
   return words[:1].upper() + words[1:]
-
-
-def _listed(names: Sequence[str]) -> str:
-  """Joins two or more names as an enumeration."""
-  return f'{", ".join(names[:-1])} and {names[-1]}'

@@ -2,7 +2,6 @@
 
 import asyncio
 import collections
-import json
 import os
 import resource
 import struct
@@ -110,7 +109,7 @@ def test_other_byte_order_is_stored_in_this_one(tmp_path):
 
 def test_what_no_checkpoint_can_hold_is_named(tmp_path):
   keeper = checkpoints.Checkpoints(tmp_path)
-  with pytest.raises(errors.RunError, match='state/z has the dtype compl'):
+  with pytest.raises(errors.RunError, match='Unknown dtype "complex128"'):
     keeper.save({'z': np.complex128(1)}, 1)
   with pytest.raises(errors.RunError, match='No checkpoint'):
     checkpoints.Checkpoints(tmp_path).save({'z': 1.0}, 1)
@@ -129,14 +128,20 @@ def test_state_of_another_method_is_refused(tmp_path):
 @pytest.mark.parametrize(
   'changes, complaint',
   [
-    ({'step': np.int64(0)}, 'state/step is of int32, not of int64'),
-    ({'step': 'a word'}, 'state/step is of int32, not of strings'),
-    ({'step': np.zeros([1], np.int32)}, r'step has the shape \[\], not \[1\]'),
-    ({'more': 1}, 'it lacks state/more'),
-    ({'step': ()}, 'it has state/step'),
+    (
+      {'step': np.int64(0)},
+      r'step is int32 .*, expected int64 ',
+    ),
+    ({'step': 'a word'}, r'step is int32 .*, expected strings'),
+    (
+      {'step': np.zeros([1], np.int32)},
+      r'step is .*\[\], expected .*\[1\]',
+    ),
+    ({'more': 1}, 'state/more is missing'),
+    ({'step': ()}, r'state/step is .*, expected nothing'),
     (
       {'weights': [np.zeros([3, 2], np.float32), np.float32(0)]},
-      r'weights/0 has the shape \[2, 3\], not \[3, 2\]',
+      r'weights/0 is .*\[2, 3\], expected .*\[3, 2\]',
     ),
   ],
 )
@@ -192,74 +197,14 @@ def test_names_that_no_run_gives_are_no_checkpoints(tmp_path, name):
   assert load(tmp_path).round_number == 1
 
 
-def sign(path, arrays=None, **changes):
-  """Writes a checkpoint as somebody would who knows how they are signed."""
-  with safetensors.safe_open(path, 'np') as file:
-    manifest = file.metadata() | changes
-    stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-  stored |= arrays or {}
-  stored = {k: v for k, v in stored.items() if v is not None}
-  manifest = {k: v for k, v in manifest.items() if v is not None}
-  if set(manifest) >= set(checkpoint_files._MANIFEST):
-    manifest['sha256'] = checkpoint_files._digest(manifest, stored)
-  path.write_bytes(safetensors.numpy.save(stored, manifest))
-
-
-def words(**changes):
-  text = json.dumps({'shape': [1], 'fixed': True, 'strings': ['a']} | changes)
-  return {'state/word': np.frombuffer(text.encode(), np.uint8)}
-
-
-_DEEP = np.frombuffer(b'[' * 100_000, np.uint8)
-
-
-@pytest.mark.parametrize(
-  'arrays, manifest, complaint',
-  [
-    ({'state/x': np.float16([1, 2])}, {}, 'x is of float16, not of float32'),
-    ({'state/x': np.float64([1, 2])}, {}, 'x is of float64, not of float32'),
-    ({'state/x': np.float32([1])}, {}, r'x has the shape \[1\], not \[2\]'),
-    ({'state/x': np.float32([[1, 2]])}, {}, r'shape \[1, 2\], not \[2\]'),
-    ({'state/x': np.float32([1, np.nan])}, {}, 'NaN or infinity in state/x'),
-    ({'state/x': np.float32([np.inf, 0])}, {}, 'NaN or infinity in state/x'),
-    ({}, {'not_finite': '["state/x"]'}, 'NaN or infinity in no array'),
-    ({'state/x': None}, {}, 'it lacks state/x'),
-    ({'state/y' * 99: np.float32([0])}, {}, 'it has state/y'),
-    ({}, {'round': '2'}, 'is the checkpoint of round 2'),
-    ({}, {'round': '\uff11'}, 'is the checkpoint of round \uff11'),
-    ({}, {'round': None}, 'has no valid checkpoint manifest'),
-    ({}, {'run': 'theirs'}, 'a checkpoint of another run'),
-    ({}, {'more': ''}, 'has no valid checkpoint manifest'),
-    ({}, {'format': 'tff-adaptive checkpoint 3'}, "format is 'tff-adaptive ch"),
-    ({}, {'format': 'pt'}, 'not a checkpoint of tff-adaptive'),
-    ({}, {'format': None}, 'not a checkpoint of tff-adaptive'),
-    ({}, {'strings': '[' * 100_000}, 'is inconsistent: '),
-    ({}, {'strings': '[]'}, 'state/word is not an array of strings'),
-    ({}, {'strings': '["state/x"]'}, 'is inconsistent'),
-    ({}, {'strings': '[["state/x"]]'}, 'is inconsistent'),
-    ({'state/word': _DEEP}, {}, 'is inconsistent: '),
-    (words(shape=[2]), {}, 'is inconsistent'),
-    (words(strings=['ab'], shape=[1, 1]), {}, r'word has the shape \[1, 1\]'),
-    (words(strings=['\ud800']), {}, 'is inconsistent'),
-    (words(strings=['☃']), {}, 'is inconsistent'),
-    (words(strings=[1]), {}, 'is inconsistent'),
-    (words(strings={}), {}, 'is inconsistent'),
-    (words(fixed={}), {}, None),  # As good as `false`.
-  ],
-)
-def test_a_right_digest_over_a_wrong_state(
-  tmp_path, arrays, manifest, complaint
-):
-  structure = {'x': np.float32([1, 2]), 'word': np.array([b'a'])}
-  checkpoints.Checkpoints(tmp_path, run='mine').save(structure, 1)
-  sign(tmp_path / 'round_1.safetensors', arrays, **manifest)
-  if complaint is None:
-    assert load(tmp_path, structure, run='mine').round_number == 1
-    return
-  with pytest.raises(errors.RunError, match=complaint) as error:
-    load(tmp_path, structure, run='mine')
-  assert '\n' not in str(error.value) and len(str(error.value)) < 1000
-  assert str(tmp_path / 'round_1.safetensors') in str(error.value)
+@pytest.mark.parametrize('found', ['pt', 'tff-adaptive checkpoint 2'])
+def test_formats_of_others_and_of_other_versions_are_named(tmp_path, found):
+  checkpoints.Checkpoints(tmp_path).save(state(1), 1)
+  path = tmp_path / 'round_1.safetensors'
+  stored = safetensors.numpy.load_file(path)
+  path.write_bytes(safetensors.numpy.save(stored, {'format': found}))
+  with pytest.raises(errors.RunError, match=f"its format is '{found}'"):
+    load(tmp_path)
 
 
 def test_a_run_that_diverged_goes_on_and_says_so(tmp_path):
@@ -410,14 +355,8 @@ def test_checksums_of_rows_come_back(tmp_path):
   found = keeper.load_latest(state(0), tables=('metrics', 'steps'))
   assert found.row_sums['metrics'].tolist() == [1, 2**32 - 1]
   assert found.row_sums['steps'].tolist() == []
-  with pytest.raises(errors.RunError, match='lacks row_sums/others'):
+  with pytest.raises(errors.RunError, match='row_sums/others is missing'):
     keeper.load_latest(state(0), tables=('metrics', 'steps', 'others'))
-  sign(
-    tmp_path / 'round_1.safetensors',
-    {'row_sums/metrics': np.zeros([2, 2], np.uint32)},
-  )
-  with pytest.raises(errors.RunError, match=r'the shape \[2, 2\], not \[n\]'):
-    keeper.load_latest(state(0), tables=('metrics', 'steps'))
 
 
 def test_what_an_interrupted_writer_left_is_removed(tmp_path):

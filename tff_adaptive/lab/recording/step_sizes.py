@@ -13,11 +13,12 @@ _WHOLE = ('took_part', 'steps')
 
 
 class StepFile(tables.RowFile):
-  """step_sizes.csv: one row per client and round, with the client's id."""
+  """step_sizes.csv: one row per client and round, with the client's id.
 
-  _WORDS = frozenset({'client'})
-  # A round without answers has no row.
-  _MAY_BE_LATER = range(10**9)
+  A round without answers has no row.
+  """
+
+  _every_round = False
 
 
 def rows(cohort: Sequence[str], metrics: Any) -> list[dict[str, Any]]:

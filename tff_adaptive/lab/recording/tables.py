@@ -3,42 +3,26 @@
 import csv
 import errno
 import io
-import math
+import json
 import os
 import pathlib
-import re
 import sys
-from collections.abc import Container
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from tff_adaptive import errors
 from tff_adaptive.lab.recording import files
+from tff_adaptive.lab.recording import formatting
 
 # The end of messages about damaged files.
 ADVICE = "restore it or delete the run's folder"
-_FINITE = r'[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[-+]?[0-9]+)?'
-_NOT_FINITE = r'[-+]?inf|nan'
-# Far beyond float32, and small enough that sums do not overflow.
-_LARGEST = 1e100
-# Columns that the program counts or measures, finite even if training diverges.
-_COUNTED = re.compile(
-  r'seconds(/.*)?|bytes_(down|up)|clients/(count|empty|rejected|failed)'
-  '|(virtual|staleness)/.*'
-)
-
-
-def _is_number(cell: str, column: str) -> bool:
-  """Returns whether a cell holds a number as a run writes it."""
-  if re.fullmatch(_NOT_FINITE, cell):
-    return not _COUNTED.fullmatch(column)
-  return bool(
-    re.fullmatch(_FINITE, cell) and math.fabs(float(cell)) <= _LARGEST
-  )
+# Columns without numbers: ids of clients, which may be any text.
+_WORDS = ('client',)
 
 
 def _text(value: Any) -> str:
@@ -48,6 +32,28 @@ def _text(value: Any) -> str:
   if isinstance(value, np.generic) and not isinstance(value, np.floating):
     value = value.item()
   return str(int(value) if isinstance(value, bool) else value)
+
+
+def cell_of(client: str) -> str:
+  """Escapes a client's id, as JSON does, so that it is one cell of a line.
+
+  Ids may hold line breaks and bytes that are not UTF-8 (lone surrogates), and
+  begin like a formula of a spreadsheet.
+  """
+  text = json.dumps(client, ensure_ascii=False)[1:-1].replace('\\"', '"')
+  text = formatting.printable(text.replace('\x7f', '\\u007f'))
+  return f"'{text}" if text[:1] == "'" else formatting.spreadsheet_cell(text)
+
+
+def client_of(cell: str) -> str:
+  """Reverses `cell_of`."""
+  escaped = cell.removeprefix("'").replace('"', '\\"')
+  client: str = json.loads(f'"{escaped}"')
+  return client
+
+
+def _cell(column: str, value: Any) -> str:
+  return cell_of(value) if column in _WORDS else _text(value)
 
 
 class RowFile:
@@ -61,9 +67,8 @@ class RowFile:
   the file atomically.
   """
 
-  # Columns without numbers, and allowed differences of successive rounds.
-  _WORDS: frozenset[str] = frozenset()
-  _MAY_BE_LATER: Container[int] = (1,)
+  # Whether a round has exactly one row.
+  _every_round = True
 
   def __init__(self, path: pathlib.Path):
     """Reads existing rows, except an incomplete last line.
@@ -76,53 +81,41 @@ class RowFile:
     self.rows: list[dict[str, str]] = []
     try:
       text = files.read(path).decode('utf-8')
+      complete = text[: text.rfind('\n') + 1]
+      if complete:
+        self._parse(complete)
     except FileNotFoundError:
       return
-    except (OSError, UnicodeDecodeError) as e:
+    except (OSError, ValueError) as e:
       raise errors.RunError(
-        f'{path} cannot be read: {errors.reason(e)}; {ADVICE}.'
-      ) from e
-    complete = text[: text.rfind('\n') + 1]
-    try:
-      lines = list(csv.reader(io.StringIO(complete), strict=True))
-    except csv.Error as e:
-      raise errors.RunError(
-        f'{path} is not a complete CSV file: {e}; {ADVICE}.'
-      ) from e
-    if not lines:
-      return
-    self.columns = lines[0]
-    if self.columns[:1] != ['round']:
-      raise errors.RunError(
-        f'{path} was not written by a run: its first column is not "round"; '
+        f'{path} cannot be read as a table of a run: {errors.reason(e)}; '
         f'{ADVICE}.'
-      )
-    for number, line in enumerate(lines[1:], start=2):
-      row = dict(zip(self.columns, line, strict=False))
-      if len(row) != len(line) or not self._may_follow(row):
-        raise errors.RunError(f'{path} is damaged in line {number}; {ADVICE}.')
-      self.rows.append(row)
+      ) from e
+
+  def _parse(self, text: str) -> None:
+    """Parses complete lines; raises `ValueError` if no run wrote them."""
+    table = pd.read_csv(
+      io.StringIO(text),
+      dtype=object,
+      keep_default_na=False,
+      lineterminator='\n',
+      index_col=False,
+    )
+    self.columns = list(table)
+    if self.columns[:1] != ['round']:
+      raise ValueError('its first column is not "round"')
+    cells = table.drop(columns=[c for c in _WORDS if c in table])
+    rounds = cells.replace('', 'nan').astype(float)['round']
+    steps = rounds.diff().iloc[1:]
+    wrong = steps.ne(1) if self._every_round else ~steps.ge(0)
+    if wrong.any():
+      raise ValueError(f'line {wrong.idxmax() + 2} is not of the next round')
+    self.rows = table.to_dict('records')
 
   @property
   def numbers(self) -> list[dict[str, float]]:
     """The rows as numbers, without empty cells."""
     return [{k: float(v) for k, v in row.items() if v} for row in self.rows]
-
-  def _may_follow(self, row: Mapping[str, str]) -> bool:
-    """Returns whether a row is well-formed and of an allowed next round."""
-    if len(row) != len(self.columns) or not re.fullmatch(
-      '[0-9]{1,9}', row['round']
-    ):
-      return False
-    if self.rows:
-      later = int(row['round']) - int(self.rows[-1]['round'])
-      if later not in self._MAY_BE_LATER:
-        return False
-    return all(
-      _is_number(cell, name)
-      for name, cell in row.items()
-      if cell and name not in self._WORDS
-    )
 
   def drop_after(self, last_round: int) -> int:
     """Drops the rows of later rounds; returns their number."""
@@ -144,7 +137,9 @@ class RowFile:
       RunError: If the row cannot be written.
     """
     # `intern` shares the names of columns between rows.
-    texts = {sys.intern(name): _text(value) for name, value in row.items()}
+    texts = {
+      sys.intern(name): _cell(name, value) for name, value in row.items()
+    }
     self.rows.append(texts)
     if self._add_columns(texts):
       self._rewrite()
@@ -179,7 +174,7 @@ class RowFile:
 
   def extend_last(self, values: Mapping[str, Any]) -> None:
     """Adds values to the last row."""
-    texts = {name: _text(value) for name, value in values.items()}
+    texts = {name: _cell(name, value) for name, value in values.items()}
     self.rows[-1] = self.rows[-1] | texts
     self._add_columns(texts)
     self._rewrite()
@@ -222,7 +217,7 @@ def write(path: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
   writer = csv.writer(buffer, lineterminator='\n')
   writer.writerow(rows[0])
   for row in rows:
-    writer.writerow(_text(row.get(name)) for name in rows[0])
+    writer.writerow(_cell(name, row.get(name)) for name in rows[0])
   files.write_atomically(path, buffer.getvalue().encode('utf-8'))
 
 

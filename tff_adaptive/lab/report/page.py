@@ -58,7 +58,8 @@ async function draw(plots) {
     if (plot.view || plot.closest('details:not([open])')) continue;
     // Interpreted, because the page forbids to compile more of it.
     const embedded = await vegaEmbed(plot, figures[plot.dataset.figure],
-      {config: theme, ast: true, renderer: 'canvas', downloadFileName: plot.dataset.figure,
+      {config: theme, ast: true, renderer: 'canvas',
+       downloadFileName: plot.dataset.figure,
        actions: {export: true, source: false, compiled: false, editor: false}});
     plot.view = embedded.view;
   }

@@ -8,18 +8,11 @@ another model.
 
 A file holds the arrays of a state by their paths, such as
 `state/global_model_weights/trainable/0`, and a manifest in the metadata of its
-header:
-
-  format      the name and version of this format
-  run         the run's identity, see `files.RunFolder.identity`
-  round       the round
-  strings     names of arrays of strings, as a JSON list
-  not_finite  names of arrays that contain NaN or infinity, as a JSON list
-  sha256      digest of all of the above and of the arrays
-
-safetensors has no dtype for strings. An array of strings is stored as the UTF-8
-bytes of a JSON object with its shape, its strings (one character per byte) and
-whether they have a fixed length.
+header: the `format` and its version, the identity of the `run`, the `round`,
+the names of arrays of `strings` as a JSON list, and the `sha256` of all of that
+and of the arrays. safetensors has no dtype for strings; an array of strings is
+stored as the UTF-8 bytes of a JSON object with its shape, its strings (one
+character per byte) and whether they have a fixed length.
 """
 
 import dataclasses
@@ -37,28 +30,7 @@ import safetensors.numpy
 from tff_adaptive import errors
 from tff_adaptive.lab.recording import files
 
-FORMAT = 'tff-adaptive checkpoint 2'
-_MANIFEST = ('format', 'run', 'round', 'strings', 'not_finite', 'sha256')
-# safetensors' names of NumPy's dtypes.
-_CODES = {
-  np.dtype(name): code
-  for code, name in {
-    'BOOL': 'bool',
-    'I8': 'int8',
-    'I16': 'int16',
-    'I32': 'int32',
-    'I64': 'int64',
-    'U8': 'uint8',
-    'U16': 'uint16',
-    'U32': 'uint32',
-    'U64': 'uint64',
-    'F16': 'float16',
-    'F32': 'float32',
-    'F64': 'float64',
-    'C64': 'complex64',
-  }.items()
-}
-_NAMES = {code: dtype.name for dtype, code in _CODES.items()}
+FORMAT = 'tff-adaptive checkpoint 3'
 
 
 class OtherStateError(errors.DamagedError):
@@ -70,19 +42,27 @@ class Spec:
   """The expected shape and dtype of an array in a checkpoint.
 
   Attributes:
-    dtype: The dtype, as named by safetensors; `None` for strings.
+    dtype: The name of the dtype; 'strings' for text.
     shape: The shape; `None` for one dimension of any length.
   """
 
-  dtype: Optional[str]
+  dtype: str
   shape: Optional[tuple[int, ...]]
 
   @classmethod
   def of(cls, array: np.ndarray) -> 'Spec':
-    if _is_text(array):
-      return cls(None, array.shape)
-    dtype = array.dtype.newbyteorder('=')
-    return cls(_CODES.get(dtype, dtype.name), array.shape)
+    dtype = 'strings' if _is_text(array) else array.dtype.newbyteorder('=').name
+    return cls(dtype, array.shape)
+
+  def __str__(self) -> str:
+    shape = '[n]' if self.shape is None else list(self.shape)
+    return f'{self.dtype} of shape {shape}'
+
+  def fits(self, found: 'Spec') -> bool:
+    """Returns whether an array has this shape and dtype."""
+    if self.shape is None and found.shape is not None:
+      return self.dtype == found.dtype and len(found.shape) == 1
+    return self == found
 
 
 def _is_text(array: np.ndarray) -> bool:
@@ -106,12 +86,7 @@ def _encode(array: np.ndarray) -> np.ndarray:
 
 
 def _decode(content: np.ndarray) -> np.ndarray:
-  """Decodes an array encoded by `_encode`.
-
-  Raises:
-    ValueError, TypeError, KeyError, AttributeError, RecursionError: If the
-      content was not encoded by `_encode`.
-  """
+  """Decodes an array encoded by `_encode`."""
   found = json.loads(content.tobytes())
   words = [word.encode('latin-1') for word in found['strings']]
   kind = np.bytes_ if found['fixed'] else object
@@ -121,10 +96,9 @@ def _decode(content: np.ndarray) -> np.ndarray:
 def _digest(
   manifest: Mapping[str, str], arrays: Mapping[str, np.ndarray]
 ) -> str:
-  """Returns the SHA-256 of a manifest and of arrays in little-endian order."""
-  digest = hashlib.sha256()
-  entries = [[key, manifest[key]] for key in _MANIFEST if key != 'sha256']
-  digest.update(json.dumps(entries).encode('utf-8'))
+  """Returns the SHA-256 of a manifest and of arrays."""
+  entries = sorted((k, v) for k, v in manifest.items() if k != 'sha256')
+  digest = hashlib.sha256(json.dumps(entries).encode('utf-8'))
   for name, array in sorted(arrays.items()):
     spec = json.dumps([name, array.dtype.str, array.shape])
     digest.update(spec.encode('utf-8'))
@@ -165,22 +139,19 @@ def write(
     if _is_text(array):
       strings.append(name)
       array = _encode(array)
-    array = array.astype(array.dtype.newbyteorder('<'), copy=False)
-    if array.dtype not in _CODES:
-      raise errors.RunError(
-        f'{path} cannot be written: {name} has the dtype {array.dtype}, which '
-        'checkpoints do not support.'
-      )
-    stored[name] = array
+    stored[name] = array.astype(array.dtype.newbyteorder('<'), copy=False)
   manifest = {
     'format': FORMAT,
     'run': run,
     'round': str(round_number),
-    'strings': json.dumps(sorted(strings)),
-    'not_finite': json.dumps(not_finite(stored)),
+    'strings': json.dumps(strings),
   }
   manifest['sha256'] = _digest(manifest, stored)
-  files.write_atomically(path, safetensors.numpy.save(stored, manifest))
+  try:
+    content = safetensors.numpy.save(stored, manifest)
+  except (safetensors.SafetensorError, KeyError, ValueError) as e:
+    raise errors.RunError(f'{path} cannot be written: {e}.') from e
+  files.write_atomically(path, content)
 
 
 def read(
@@ -191,9 +162,6 @@ def read(
   specs: Optional[Mapping[str, Spec]] = None,
 ) -> dict[str, np.ndarray]:
   """Reads the arrays of a file written by `write`.
-
-  The header is checked before arrays are read, and the digest before arrays are
-  returned.
 
   Args:
     path: The file.
@@ -210,13 +178,7 @@ def read(
     # In a memory-mapped file, a disk fault would kill the process.
     with safetensors.safe_open(path, 'np', backend='pread') as file:
       manifest = file.metadata() or {}
-      _check_manifest(path, manifest, run, round_number)
-      found = {}
-      for name in file.keys():  # noqa: SIM118
-        view = file.get_slice(name)
-        found[name] = view.get_dtype(), tuple(view.get_shape())
-      _check_header(path, found, specs)
-      arrays = {name: file.get_tensor(name) for name in found}
+      arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
   except FileNotFoundError:
     raise
   except (
@@ -225,34 +187,23 @@ def read(
     MemoryError,
     OverflowError,
     ValueError,
+    TypeError,
+    KeyError,
   ) as e:
     raise errors.DamagedError(
       f'{path} cannot be read as a checkpoint: {errors.reason(e)}.'
     ) from e
-  if _digest(manifest, arrays) != manifest['sha256']:
+  found = str(manifest.get('format'))
+  if found != FORMAT:
+    what = 'is not a checkpoint of tff-adaptive'
+    if found.startswith(FORMAT[:-1]):
+      what = 'was written by another version of tff-adaptive'
+    raise errors.DamagedError(
+      f'{path} {what}: its format is {found!r:.60}, this one reads {FORMAT!r}.'
+    )
+  if _digest(manifest, arrays) != manifest.get('sha256'):
     raise errors.DamagedError(
       f'{path} is damaged: its contents do not match their checksum.'
-    )
-  return _checked(path, manifest, arrays, specs or {})
-
-
-def _check_manifest(
-  path: pathlib.Path,
-  manifest: Mapping[str, str],
-  run: Optional[str],
-  round_number: Optional[int],
-) -> None:
-  if not str(manifest.get('format')).startswith('tff-adaptive checkpoint '):
-    raise errors.DamagedError(f'{path} is not a checkpoint of tff-adaptive.')
-  if manifest['format'] != FORMAT:
-    raise errors.DamagedError(
-      f'{path} was written by another version of tff-adaptive: its format is '
-      f'{manifest["format"]!r:.60}, this one reads {FORMAT!r}.'
-    )
-  if set(manifest) != set(_MANIFEST):
-    raise errors.DamagedError(
-      f'{path} has no valid checkpoint manifest, which must contain '
-      f'{", ".join(_MANIFEST)}.'
     )
   if run is not None and manifest['run'] != run:
     raise errors.DamagedError(f'{path} is a checkpoint of another run.')
@@ -261,71 +212,21 @@ def _check_manifest(
       f'{path} is the checkpoint of round {manifest["round"]:.20}, contrary to '
       'its name.'
     )
+  for name in json.loads(manifest['strings']):
+    arrays[name] = _decode(arrays[name])
+  if specs is not None:
+    _check_specs(path, {n: Spec.of(a) for n, a in arrays.items()}, specs)
+  return arrays
 
 
-def _check_header(
-  path: pathlib.Path,
-  found: Mapping[str, tuple[str, tuple[int, ...]]],
-  specs: Optional[Mapping[str, Spec]],
+def _check_specs(
+  path: pathlib.Path, found: Mapping[str, Spec], specs: Mapping[str, Spec]
 ) -> None:
   """Checks dtypes and shapes against those of the expected state."""
-  for name, (dtype, _) in found.items():
-    if dtype not in _NAMES:
-      raise errors.DamagedError(
-        f'{path} holds {name:.200} as {dtype}, which checkpoints do not '
-        'support.'
-      )
-  if specs is None:
-    return
-  other = f'{path} holds the state of another method or model'
   for name in [*specs, *found]:
-    if name not in found:
-      raise OtherStateError(f'{other}: it lacks {name}.')
-    if name not in specs:
-      raise OtherStateError(f'{other}: it has {name:.200}.')
-    spec, (dtype, shape) = specs[name], found[name]
-    if dtype != (spec.dtype or 'U8'):
+    wanted, there = specs.get(name), found.get(name)
+    if wanted is None or there is None or not wanted.fits(there):
       raise OtherStateError(
-        f'{other}: {name} is of {_NAMES[dtype]}, not of '
-        f'{_NAMES.get(spec.dtype, spec.dtype) if spec.dtype else "strings"}.'
+        f'{path} holds the state of another method or model: {name:.200} is '
+        f'{there or "missing"}, expected {wanted or "nothing"}.'
       )
-    wanted = None if spec.dtype is None else spec.shape
-    if (len(shape) != 1) if wanted is None else (shape != wanted):
-      raise OtherStateError(
-        f'{other}: {name} has the shape {list(shape)}, not '
-        f'{"[n]" if wanted is None else list(wanted)}.'
-      )
-
-
-def _checked(
-  path: pathlib.Path,
-  manifest: Mapping[str, str],
-  arrays: dict[str, np.ndarray],
-  specs: Mapping[str, Spec],
-) -> dict[str, np.ndarray]:
-  """Decodes strings and checks the manifest against the arrays."""
-  if json.dumps(not_finite(arrays)) != manifest['not_finite']:
-    names = ', '.join(not_finite(arrays)) or 'no array'
-    raise errors.DamagedError(
-      f'{path} is inconsistent: NaN or infinity in {names:.200}.'
-    )
-  try:
-    for name in json.loads(manifest['strings']):
-      arrays[name] = _decode(arrays[name])
-      spec = specs.get(name)
-      if spec is not None and spec != Spec(None, arrays[name].shape):
-        raise ValueError(f'{name} has the shape {list(arrays[name].shape)}')
-    for name, spec in specs.items():
-      if spec.dtype is None and not _is_text(arrays[name]):
-        raise ValueError(f'{name} is not an array of strings')
-  except (
-    ValueError,
-    TypeError,
-    KeyError,
-    AttributeError,
-    RecursionError,
-  ) as e:
-    raise errors.DamagedError(
-      f'{path} is inconsistent: {errors.reason(e)}.'
-    ) from e
-  return arrays

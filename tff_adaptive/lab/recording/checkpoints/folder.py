@@ -19,7 +19,7 @@ KEEP = 3
 
 
 # Checksums of a table's rows, one per row.
-_ROW_SUMS = checkpoint_files.Spec('U32', None)
+_ROW_SUMS = checkpoint_files.Spec('uint32', None)
 
 
 @dataclasses.dataclass(frozen=True)

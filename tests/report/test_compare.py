@@ -182,7 +182,7 @@ def test_several_experiments_are_one_csv(tmp_path, capsys):
     (['empty'], 'no run in'),
     (['empty', '--what=1'], 'no flag --what'),
     (['torn'], 'hparams.json'),
-    (['strange'], 'damaged'),
+    (['strange'], 'could not convert string to float'),
     (['begun'], 'no results yet'),
   ],
 )

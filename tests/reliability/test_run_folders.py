@@ -111,7 +111,7 @@ def test_all_else_that_is_damaged_is_named(train, tmp_path):
   train(tmp_path)
   text = (tmp_path / 'metrics.csv').read_text()
   (tmp_path / 'metrics.csv').write_text(text.replace('\n3,', '\n3x,'))
-  with pytest.raises(errors.RunError, match='could not convert string to float: '3x''):
+  with pytest.raises(errors.RunError, match=r'could not convert string .*3x'):
     train(tmp_path)
   # A number that could be one, in the last cell of round 3.
   lines = text.splitlines(keepends=True)

@@ -9,7 +9,7 @@ import pytest
 from tests.results import test_readmes
 from tff_adaptive.lab.flags import presets
 from tff_adaptive.lab.sweep import flags as sweep_flags
-from tff_adaptive.lab.sweep import papers
+from tff_adaptive.lab.sweep import grids
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _TEXT = (_ROOT / 'docs' / 'fidelity.md').read_text(encoding='utf-8')
@@ -31,7 +31,7 @@ def test_presets_that_are_named_exist():
 
 def test_grids_that_are_named_exist():
   named = set(re.findall(r'--grid=([\w/]+)', _TEXT)) - {'reddi2021/TASK'}
-  assert named and named <= papers.built_in().keys()
+  assert named and named <= grids.of_papers().keys()
 
 
 def test_what_is_recorded_is_linked_and_what_is_not_is_not():

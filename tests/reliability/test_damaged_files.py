@@ -253,16 +253,14 @@ def _open_study(folder, shared):
 
 def _write_study(shared):
   def write(folder):
-    with _open_study(folder, shared) as trials:
-      trials.start()
+    _open_study(folder, shared).start()
 
   return write
 
 
 def _read_study(shared):
   def read(folder):
-    with _open_study(folder, shared) as trials:
-      return trials.rows()
+    return _open_study(folder, shared).rows()
 
   return read
 

@@ -12,7 +12,6 @@ from tff_adaptive.lab.flags import parsing as flags_lib
 from tff_adaptive.lab.flags import presets
 from tff_adaptive.lab.sweep import flags as sweep_flags
 from tff_adaptive.lab.sweep import grids
-from tff_adaptive.lab.sweep import papers
 
 
 def test_product_of_axes_in_order(tmp_path):
@@ -55,7 +54,7 @@ def sizes_of(known, paper, names):
 
 
 def test_paper_grids():
-  known = papers.built_in()
+  known = grids.of_papers()
   # Appendix D.2 of AFO: 8 client rates, 9 server rates, 5 adaptivities.
   expected = {
     'emnist_character': 3 * 8 * 9 * 5 + 2 * 8 * 9,
@@ -87,7 +86,7 @@ def test_paper_grids():
 )
 def test_a_grid_tunes_what_the_preset_trains(grid, preset):
   """Nothing but what is tuned differs, and the preset is one of the points."""
-  block = papers.load(grid)[0]
+  block = grids.of_paper(grid)[0]
   folder = '/'.join(grid.split('/')[:2])
   told = flags_lib.Flags().parse([f'--preset={folder}/{preset}']).settings
   tuned = flags_lib.Flags().parse(flags_lib.words(block.points()[0])).settings
@@ -116,7 +115,7 @@ def test_sizes_of_the_grids_of_fedada2():
     'gld23k_pairs': 3 * 4 * 4 * 4 * 5 * 5,
     'gld23k_delays': 4 * 4 * 4 * 3 * 3 * 3,
   }
-  assert sizes_of(papers.built_in(), 'fedada2', expected) == expected
+  assert sizes_of(grids.of_papers(), 'fedada2', expected) == expected
 
 
 # Adaptivities that no list of the appendix has: of FedAdaGrad with the whole
@@ -139,7 +138,7 @@ def test_published_rates_of_fedada2_are_on_its_grids(name):
     r'(.+?)((?:_full|_epochs_\d+)?)', method
   ).groups()
   steps = [
-    papers.load(f'fedada2/{task}{ending}{step}/{method}')[0]
+    grids.of_paper(f'fedada2/{task}{ending}{step}/{method}')[0]
     for step in ('', '_step_2')
   ]
   for flag in steps[0].axes:
@@ -155,8 +154,8 @@ def test_published_rates_of_fedada2_are_on_its_grids(name):
 def test_first_and_last_point_of_every_paper_grid_are_experiments():
   """Of every block once: the grid of one method is a part of its task's."""
   parser, seen = grids.Parser({}), []
-  for name in papers.built_in():
-    for block in papers.load(name):
+  for name in grids.of_papers():
+    for block in grids.of_paper(name):
       if block in seen:
         continue
       seen.append(block)

@@ -172,9 +172,9 @@ def test_stopped_and_taken_up_again(tmp_path, made_up_runs, monkeypatch):
     table = list(csv.DictReader(file))
   assert [r['status'] for r in table] == ['finished', 'waiting', 'waiting']
   # As a process that was killed leaves it.
-  with open_study(tmp_path, '--axis=seed=0,1,2') as trials:
-    trials._study.ask()
-    assert 'running' in [row.status for row in trials.rows()]
+  trials = open_study(tmp_path, '--axis=seed=0,1,2')
+  trials._study.ask()
+  assert 'running' in [row.status for row in trials.rows()]
   monkeypatch.setattr(train, 'run', good)
   del made_up_runs[:]
   rows, said = go(tmp_path, '--axis=seed=0,1,2')

@@ -49,11 +49,11 @@ def _take_all(parsed, connection):
     names.append(point.name)
     return outcomes.Outcome(outcomes.FINISHED)
 
-  with study_lib.Study(parsed) as study:
-    connection.send('ready')
-    connection.recv()
-    while study.run_next(run) is not None:
-      pass
+  study = study_lib.Study(parsed)
+  connection.send('ready')
+  connection.recv()
+  while study.run_next(run) is not None:
+    pass
   connection.send(names)
 
 
@@ -62,7 +62,7 @@ def _take_all(parsed, connection):
 def test_a_run_is_taken_once(tmp_path, storage):
   axis = '--axis=seed=' + ','.join(map(str, range(30)))
   parsed = parse(tmp_path, axis, storage=storage)
-  open_study(parsed).close()
+  open_study(parsed)
   context = multiprocessing.get_context('spawn')
   pairs = [context.Pipe() for _ in range(3)]
   processes = [
@@ -85,7 +85,7 @@ def test_a_run_is_taken_once(tmp_path, storage):
 def _open(parsed, barrier, results):
   barrier.wait()
   try:
-    study_lib.Study(parsed).close()
+    study_lib.Study(parsed)
     results.put(None)
   except errors.RunError as e:
     results.put(str(e))
@@ -115,7 +115,7 @@ def test_processes_make_a_study_at_once(tmp_path, storage):
 @pytest.mark.parametrize('mode', ['EXCLUSIVE', 'IMMEDIATE'])
 def test_a_locked_study_is_said_to_be_locked(tmp_path, monkeypatch, mode):
   parsed = parse(tmp_path, '--axis=seed=0', storage=_STORAGES[0])
-  open_study(parsed).close()
+  open_study(parsed)
   monkeypatch.setattr(storage_lib, '_SECONDS_FOR_A_LOCK', 0.01)
   other = sqlite3.connect(tmp_path / 'shared.sqlite', isolation_level=None)
   try:
@@ -127,7 +127,7 @@ def test_a_locked_study_is_said_to_be_locked(tmp_path, monkeypatch, mode):
   assert 'move it away' not in str(error.value)
   # That is exit code 1: no flag is wrong.
   assert not isinstance(error.value, errors.SettingsError)
-  open_study(parsed).close()
+  open_study(parsed)
 
 
 def test_an_unreadable_study_is_not_called_unusable(tmp_path):
@@ -143,13 +143,12 @@ def test_an_unreadable_study_is_not_called_unusable(tmp_path):
 def test_a_journal_with_half_a_line(tmp_path, storage):
   """As a full disk leaves it."""
   parsed = parse(tmp_path, '--axis=seed=0', storage=storage)
-  open_study(parsed).close()
+  open_study(parsed)
   file = parsed.folder / 'study.journal'
   file = file if storage is None else tmp_path / 'shared.log'
   whole = file.read_bytes()
   file.write_bytes(whole + whole.splitlines()[-1][:-9])
-  with open_study(parsed) as study:
-    assert statuses(study) == ['waiting']
+  assert statuses(open_study(parsed)) == ['waiting']
   assert file.read_bytes().startswith(whole)
   assert len(open_study(parsed).rows()) == 1
 
@@ -186,7 +185,6 @@ def test_runs_whose_process_is_gone_are_taken_up(
   dead = study._study.ask()
   study._storage.record_heartbeat(dead._trial_id)
   assert statuses(study) == ['running', 'waiting', 'waiting']
-  study.close()
   rows = launch.run(parsed, stream=io.StringIO())
   assert [row.status for row in rows] == ['finished'] * 3
 
@@ -234,7 +232,6 @@ def test_errors_of_the_machine_stop_the_sweep(
   assert capsys.readouterr().err.count('\n') == 1
   study = study_lib.Study(flags.parse(told))
   assert statuses(study) == ['finished', 'waiting', 'waiting']
-  study.close()
   monkeypatch.setattr(
     train, 'run', lambda settings, hooks, **_: made_up.write(settings, hooks)
   )

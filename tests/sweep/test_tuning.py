@@ -114,8 +114,8 @@ def test_a_method_has_axes_of_its_own(tmp_path):
     (['--axis=a:b:c=1'], 'METHOD:FLAG=VALUE'),
     (['--axis=fedavg:seed=1', '--axis=fedavg:seed=2'], 'fedavg:seed is given'),
     ([_METHODS, '--axis=seed=1', '--tune'], '--tune cannot be combined'),
-    ([_METHODS, '--repeat_best=1-5'], 'such as 1,2,3'),
-    ([_METHODS, '--repeat_best=0,1'], 'distinct seeds'),
+    ([_METHODS, '--repeat_best=1-5'], '--seed must be a whole number'),
+    ([_METHODS, '--repeat_best=0,1'], 'the same experiment'),
     (['--grid=none.json'], 'cannot be read as JSON'),
   ],
 )

@@ -21,10 +21,9 @@ def main(arguments: Sequence[str]) -> int:
   # Imports Optuna, which is slow and not needed by other commands.
   from tff_adaptive.lab.sweep import launch  # pylint: disable=g-import-not-at-top
   from tff_adaptive.lab.sweep import outcomes  # pylint: disable=g-import-not-at-top
-  from tff_adaptive.lab.sweep import summary  # pylint: disable=g-import-not-at-top
 
   rows = launch.run(sweep)
-  print(summary.summary(rows, sweep.select, tuned_on=sweep.tuned_on))
+  print(outcomes.summary(rows, sweep.select, tuned_on=sweep.tuned_on))
   print(f'table    {sweep.folder / "results.csv"}')
   print(f'report   python main.py report {sweep.folder}')
   return 0 if any(row.status == outcomes.FINISHED for row in rows) else 1

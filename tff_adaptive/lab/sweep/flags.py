@@ -22,7 +22,6 @@ from tff_adaptive.lab.flags import parsing as flags_lib
 from tff_adaptive.lab.report import runs
 from tff_adaptive.lab.report import scores
 from tff_adaptive.lab.sweep import grids
-from tff_adaptive.lab.sweep import papers
 
 # Configurations that a search tries by default.
 _TRIALS = 20
@@ -140,8 +139,8 @@ _AXIS = _flag(
 )
 # Flags of a run that apply to the sweep as a whole.
 _OF_THE_SWEEP = ('experiment_name', 'root_output_dir', 'dry_run')
-# Number of seeds on which --tune repeats the best configuration by default.
-_REPEATS = 5
+# Number of seeds of --tune by default: one to tune on, and five to repeat on.
+_SEEDS = 6
 
 
 def build_options() -> options_lib.Options:
@@ -234,21 +233,27 @@ def parse(arguments: Sequence[str]) -> Sweep:
       f'--axis={ranges[0]} is a range, of which --search=random, tpe or qmc '
       'draw values; a grid needs a list of values.'
     )
-  shared = _parse_shared(options['grid'], blocks[0], given)
-  of_runs = {k: v for k, v in given.items() if k not in _OF_THE_SWEEP}
-  space = grids.Space(blocks, grids.Parser(of_runs))
+  of_sweep = {k: given.pop(k) for k in _OF_THE_SWEEP if k in given}
+  shared = grids.Parser(of_sweep).parse({})
+  space = grids.Space(blocks, grids.Parser(given))
   points = space.points(samples=searches)
-  _check_lengths(options, points)
+  totals = sorted({p.total_rounds for p in points})
+  if options['pruner'] != 'none' and len(totals) > 1:
+    raise errors.SettingsError(
+      f'--pruner={options["pruner"]} compares runs after equal rounds, but '
+      f'--total_rounds is {", ".join(map(str, totals))}.'
+    )
   name = shared.settings.experiment_name or default_name(points)
   folder = pathlib.Path(shared.settings.root_output_dir) / name
+  root = str(folder / 'runs')
   space = dataclasses.replace(
     space,
-    root=str(folder / 'runs'),
+    root=root,
     whole=[flag for flag in ranges if space.parser.is_whole(flag)],
   )
   return Sweep(
     folder,
-    [] if searches else [_below(folder, p) for p in points],
+    [] if searches else [dataclasses.replace(p, root=root) for p in points],
     shared.dry_run,
     options,
     tuned_on=int(seeds[0]) if seeds else None,
@@ -260,11 +265,10 @@ def parse(arguments: Sequence[str]) -> Sweep:
 def _read_seeds(
   options: Mapping[str, Any], axes: grids.Axes, given: Mapping[str, str]
 ) -> list[str]:
-  """Parses the seed to tune on and those to repeat on; empty without --tune.
+  """Returns the seed to tune on and those to repeat on; empty without --tune.
 
   Raises:
-    SettingsError: If they are not seeds, repeat a seed or conflict with an
-      axis.
+    SettingsError: If they conflict with an axis.
   """
   if not options['tune'] and options['repeat_best'] is None:
     return []
@@ -276,40 +280,10 @@ def _read_seeds(
         '--repeat_best.'
       )
   first = given.get('seed', '0')
-  if not first.isdecimal():
-    raise errors.SettingsError(f'--seed must be at least 0, got {first!r}.')
-  if options['repeat_best'] is None:
-    return [first, *(f'{int(first) + i}' for i in range(1, 1 + _REPEATS))]
-  seeds = [text.strip() for text in options['repeat_best'].split(',')]
-  wrong = [s for s in seeds if not (s.isascii() and s.isdecimal())]
-  if wrong:
-    raise errors.SettingsError(
-      '--repeat_best must be comma-separated seeds, such as 1,2,3, got '
-      f'{options["repeat_best"]!r}.'
-    )
-  every = [str(int(s)) for s in (first, *seeds)]
-  if len(set(every)) < len(every):
-    raise errors.SettingsError(
-      f'--repeat_best={options["repeat_best"]} must be distinct seeds other '
-      f'than --seed={first}, on which configurations are selected.'
-    )
-  return every
-
-
-def _check_lengths(
-  options: Mapping[str, Any], points: Sequence[grids.Point]
-) -> None:
-  totals = sorted({p.total_rounds for p in points})
-  if options['pruner'] != 'none' and len(totals) > 1:
-    raise errors.SettingsError(
-      f'--pruner={options["pruner"]} compares runs after equal rounds, but '
-      f'--total_rounds is {", ".join(map(str, totals))}.'
-    )
-
-
-def _is_file(grid: str) -> bool:
-  """Returns whether --grid names a file of axes rather than a paper's grid."""
-  return grid.endswith('.json')
+  if options['repeat_best'] is not None:
+    return [first, *options['repeat_best'].split(',')]
+  begin = grids.Parser({'seed': first}).parse({}).settings.seed
+  return [f'{begin + i}' for i in range(_SEEDS)]
 
 
 def _read_axes(options: Mapping[str, Any]) -> grids.Axes:
@@ -320,7 +294,7 @@ def _read_axes(options: Mapping[str, Any]) -> grids.Axes:
   """
   axes = grids.parse_axes(options['axis'])
   grid = options['grid']
-  if grid is not None and _is_file(grid):
+  if grid is not None and grid.endswith('.json'):
     filed = grids.read_axes(pathlib.Path(grid))
     axes = {
       method: {**filed.get(method, {}), **axes.get(method, {})}
@@ -340,34 +314,13 @@ def _choose_blocks(
   grid: Optional[str], axes: grids.Axes, given: Mapping[str, str]
 ) -> list[grids.Block]:
   """Returns the blocks of a paper's grid, or an empty block for the axes."""
-  if grid is not None and not _is_file(grid):
-    return papers.load(grid, given.get('algorithm'))
+  if grid is not None and not grid.endswith('.json'):
+    return grids.of_paper(grid, given.get('algorithm'))
   if not axes:
     raise errors.SettingsError(
       'A sweep needs --axis=FLAG=V1,V2,... (one or more) or --grid=NAME.'
     )
   return [grids.Block()]
-
-
-def _parse_shared(
-  grid: Optional[str], block: grids.Block, given: Mapping[str, str]
-) -> flags_lib.Parsed:
-  """Parses the flags that all points share, using one point as an example.
-
-  Which flags are accepted may depend on an axis.
-  """
-  if grid is not None and not _is_file(grid):
-    given = {k: v for k, v in given.items() if k in _OF_THE_SWEEP}
-    return grids.Parser(given).parse({})
-  ends = {k: (grids.range_of(v) or v)[0] for k, v in block.axes.items()}
-  axes = [axis for axis in block.axes if axis not in block.own]
-  parser = grids.Parser(given)
-  return grids.understand(parser, {**block.fixed, **ends}, axes)[0]
-
-
-def _below(folder: pathlib.Path, point: grids.Point) -> grids.Point:
-  """Moves a point's results into the sweep's folder."""
-  return dataclasses.replace(point, root=str(folder / 'runs'))
 
 
 def default_name(points: Sequence[grids.Point]) -> str:

@@ -30,6 +30,8 @@ from tff_adaptive.lab.report import runs
 
 Flags = dict[str, str]
 _LONGEST_NAME = 180
+# What the files hold is said in README.md beside them.
+_PAPERS = pathlib.Path(__file__).with_name('paper_grids')
 
 
 class Range(NamedTuple):
@@ -181,6 +183,51 @@ def number(text: str) -> Optional[float]:
   except ValueError:
     return None
   return value if math.isfinite(value) else None
+
+
+def of_papers() -> dict[str, list[Block]]:
+  """Returns the papers' grids by name, PAPER/TASK or PAPER/TASK/METHOD."""
+  grids: dict[str, list[Block]] = {}
+  for path in sorted(_PAPERS.glob('*.json')):
+    for task, found in json.loads(path.read_text('utf-8')).items():
+      name = f'{path.stem}/{task}'
+      grids[name] = []
+      for method, rows in found['methods'].items():
+        blocks = [
+          Block({**found['shared'], **row['flags']}, row['axes'])
+          for row in rows
+        ]
+        grids[f'{name}/{method}'] = blocks
+        if method not in found.get('alone', ()):
+          grids[name] += blocks
+  return grids
+
+
+def of_paper(name: str, algorithm: Optional[str] = None) -> list[Block]:
+  """Returns the blocks of a paper's grid.
+
+  Args:
+    name: One of `of_papers()`.
+    algorithm: The method whose blocks to return; by default all.
+
+  Raises:
+    SettingsError: If the grid is unknown or has no block of the method.
+  """
+  known = of_papers()
+  if name not in known:
+    papers = ', '.join(n for n in known if n.count('/') == 1)
+    raise errors.SettingsError(
+      f'--grid must be one of {papers}, or one of these with /METHOD, got '
+      f'{name!r}.'
+    )
+  blocks = known[name]
+  if algorithm is not None:
+    blocks = [b for b in blocks if b.fixed['algorithm'] == algorithm]
+    if not blocks:
+      raise errors.SettingsError(
+        f'--grid={name} has no points of --algorithm={algorithm}.'
+      )
+  return blocks
 
 
 # Values by method and flag; the method `ALL` stands for all.

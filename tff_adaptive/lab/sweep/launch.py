@@ -59,11 +59,8 @@ def run(
   """
   stream = stream or sys.stdout
   place = storage.describe(sweep.folder, sweep.options['storage'])
-  with (
-    _folder(sweep) as folder,
-    study_lib.Study(sweep) as study,
-    storage.complaints(place),
-  ):
+  with _folder(sweep) as folder, storage.complaints(place):
+    study = study_lib.Study(sweep)
     print(f'Sweep in {sweep.folder}.', file=stream, flush=True)
     study.start()
     files.make_folder(sweep.folder)

@@ -1,16 +1,20 @@
-"""The rows of a sweep's table, one for each run."""
+"""The rows of a sweep's table, one for each run, and their summary."""
 
 import dataclasses
+import math
 import pathlib
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
 
+from tff_adaptive.lab.recording import formatting
 from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.report import runs
 from tff_adaptive.lab.report import scores
+from tff_adaptive.lab.report import sections
 from tff_adaptive.lab.report import sweeps
+from tff_adaptive.lab.sweep import grids
 from tff_adaptive.lab.training.loop import ending
 
 # The status of a run.
@@ -96,6 +100,10 @@ class Row:
   trial: Any = dataclasses.field(default=None, compare=False, repr=False)
 
 
+# The runs of one configuration.
+_Same = Sequence[Row]
+
+
 def measures_of(
   run: runs.Run, target_metric: Optional[str] = None
 ) -> dict[str, float]:
@@ -137,3 +145,145 @@ def write_table(folder: pathlib.Path, rows: Sequence[Row]) -> None:
     for row in rows
   ]
   sweeps.write_table(folder, head, table)
+
+
+def summary(
+  rows: Sequence[Row],
+  select: str,
+  *,
+  tuned_on: Optional[int] = None,
+) -> str:
+  """Renders the best configuration of every method, for each task.
+
+  Methods are ordered by the measure that the report compares them by, a
+  validation measure if there is one.
+
+  Args:
+    rows: The rows of the sweep's table.
+    select: The name of a selection rule.
+    tuned_on: The seed that configurations are selected on, excluded from means
+      if other seeds were run; `None` if all seeds are equal.
+  """
+  rule = scores.RULES[select]
+  tasks = {row.settings['task'] for row in rows}
+  by_method: dict[str, dict[str, list[Row]]] = {}
+  for row in rows:
+    method = runs.method_of(row.settings)
+    if len(tasks) > 1:
+      method += f' on {row.settings["task"]}'
+    configuration = ', '.join(
+      f'{k}={v}'
+      for k, v in grids.configuration(row.flags)
+      if k not in ('algorithm', 'task')
+    )
+    by_method.setdefault(method, {}).setdefault(configuration, []).append(row)
+  measures = _measures(rows, rule)
+  table = [
+    ('method', 'tried', *measures.values(), 'runs', 'configuration'),
+    *_methods(by_method, rule, list(measures), tuned_on),
+  ]
+  lines = [f'Best by --select={rule.name}: {rule.help}.']
+  if tuned_on is not None:
+    lines.append(
+      f'Selected on seed {tuned_on}; results are means over the other seeds.'
+    )
+  lines += formatting.aligned(table, left=len(table[0]))
+  lines += [
+    f'{row.name}: {row.outcome.reason}'
+    for row in rows
+    if row.status == FINISHED and row.outcome.reason
+  ]
+  return '\n'.join(lines)
+
+
+def _measures(
+  rows: Sequence[Row], rule: scores.SelectionRule
+) -> dict[str, str]:
+  """Returns the headings of the columns of numbers, by measure.
+
+  The measure by which methods are ranked comes first.
+  """
+  there = {name for row in rows for name in row.outcome.measures}
+  metrics = {row.outcome.metric for row in rows if row.outcome.metric}
+  named: list[Optional[str]] = [*sorted(metrics)]
+  compared = dict(sections.Judge(rule, m).compared for m in named or [None])
+  if len(named) > 1:
+    compared = {measure: measure for measure in compared}
+  every = {**compared, rule.measure: compared.get(rule.measure, rule.measure)}
+  every |= {
+    'virtual_seconds': 'virtual s',
+    'virtual_seconds_to_target': 'virtual s to target',
+  }
+  shown = {
+    measure: words for measure, words in every.items() if measure in there
+  }
+  return shown or {rule.measure: rule.measure}
+
+
+def _methods(
+  by_method: Mapping[str, Mapping[str, _Same]],
+  rule: scores.SelectionRule,
+  measures: Sequence[str],
+  tuned_on: Optional[int],
+) -> list[tuple[str, ...]]:
+  """Builds the rows of the table, the best method first."""
+  order: list[tuple[float, float, tuple[str, ...]]] = []
+  for method, configurations in by_method.items():
+    tried = sum(
+      any(row.status in OVER for row in same)
+      for same in configurations.values()
+    )
+    scored = {
+      name: [row.outcome.score(rule) for row in same if _chooses(row, tuned_on)]
+      for name, same in configurations.items()
+    }
+    best = scores.best(scored)
+    if best is None:
+      nothing = 'no configuration finished on all seeds'
+      empty = [''] * (len(measures) + 1)
+      order.append((math.inf, math.inf, (method, str(tried), nothing, *empty)))
+      continue
+    repeats = [r for r in configurations[best] if not _chooses(r, tuned_on)]
+    same = [row for row in repeats if row.status == FINISHED]
+    if tuned_on is None or not same:
+      same = repeats = [
+        row for row in configurations[best] if _chooses(row, tuned_on)
+      ]
+    count = str(len(same))
+    if len(repeats) > len(same):
+      count += f' of {len(repeats)}'
+    means = (_mean(same, measure) for measure in measures)
+    cells = (
+      method,
+      str(tried),
+      *('-' if value is None else formatting.number(value) for value in means),
+      count,
+      best,
+    )
+    place = _compared(rule, same), scores.mean(scored[best])
+    order.append((*place, cells))
+  return [cells for *_, cells in sorted(order)]
+
+
+def _chooses(row: Row, tuned_on: Optional[int]) -> bool:
+  """Returns whether a configuration is selected by a run."""
+  return tuned_on in (None, row.settings.get('seed'))
+
+
+def _compared(rule: scores.SelectionRule, same: _Same) -> float:
+  """Returns the value that methods are ranked by; lower is better."""
+  first = same[0].outcome
+  judge = sections.Judge(rule, first.metric, first.rises)
+  measure, _ = judge.compared
+  value = _mean(same, measure)
+  if value is None:
+    return math.inf
+  down = measure.endswith('/metric') and judge.more_is_better
+  return -value if down else value
+
+
+def _mean(rows: _Same, measure: str) -> Optional[float]:
+  """Returns a mean over seeds; `None` if a run lacks the measure."""
+  values = [row.outcome.measures.get(measure) for row in rows]
+  there = [value for value in values if value is not None]
+  return scores.mean(there) if len(there) == len(values) else None

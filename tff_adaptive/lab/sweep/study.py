@@ -96,16 +96,6 @@ class Study:
         pruner=self._pruner(),
       )
 
-  def close(self) -> None:
-    """Closes the storage."""
-    self._storage.remove_session()
-
-  def __enter__(self) -> 'Study':
-    return self
-
-  def __exit__(self, *exc_info: Any) -> None:
-    self.close()
-
   def _pruner(self) -> optuna.pruners.BasePruner:
     kind = self._sweep.options['pruner']
     if kind == 'none':

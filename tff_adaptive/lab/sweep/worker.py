@@ -7,6 +7,7 @@ of the study end the worker and with it the sweep.
 """
 
 import contextlib
+import dataclasses
 import errno
 import gc
 import math
@@ -63,10 +64,6 @@ class DivergedError(errors.RunError):
 class Pruned(stopping.Stopped):
   """Raised when a run is worse than others after equally many rounds."""
 
-  def __init__(self, reason: str):
-    super().__init__(signal.SIGTERM)
-    self.reason = reason
-
 
 class Watch(hooks.Hook):
   """A hook that ends a run once it has diverged or is pruned."""
@@ -99,7 +96,7 @@ class Watch(hooks.Hook):
       DivergedError, Pruned: If the run should have ended.
     """
     for row in rows:
-      self._judge(row)
+      self.round(hooks.Round(row=row))
 
   def round(self, event: hooks.Round) -> None:
     """Checks a round.
@@ -107,9 +104,7 @@ class Watch(hooks.Hook):
     Raises:
       DivergedError, Pruned: If the run has diverged or is pruned.
     """
-    self._judge(event.row)
-
-  def _judge(self, row: Mapping[str, Any]) -> None:
+    row = event.row
     number = int(row['round'])
     # A round repeated after a resume replaces its row.
     del self._rows[number:]
@@ -176,7 +171,7 @@ def run(
     )
     trial.report(score, number)
     if trial.should_prune():
-      raise Pruned(f'worse than others after round {number}')
+      raise Pruned(signal.SIGTERM)
 
   prunes = trial is not None and sweep.options['pruner'] != 'none'
   watch = Watch(
@@ -186,7 +181,7 @@ def run(
   with _output_to(sweep.log_of(point.name)) as log:
     try:
       settings = point.settings
-      _wait_for_others(point.folder, log)
+      _wait_for_others(point.folder)
       finished = train.prepare(settings)
       if finished is None:
         metrics = files.RunFolder(point.folder).metrics
@@ -194,9 +189,10 @@ def run(
         # The sweep's report draws all runs.
         train.run(settings, hooks=[watch], pictures=False)
       return outcome_of(point, outcomes.FINISHED)
-    except Pruned as e:
-      print(f'Given up: {e.reason}.', file=log)
-      return outcome_of(point, outcomes.PRUNED, e.reason)
+    except Pruned:
+      pruned = outcome_of(point, outcomes.PRUNED)
+      reason = f'worse than others after round {pruned.rounds}'
+      return dataclasses.replace(pruned, reason=reason)
     except DivergedError as e:
       print(f'Given up: {e}.', file=log)
       return outcome_of(point, outcomes.DIVERGED, str(e))
@@ -251,27 +247,22 @@ def outcome_of(
 def _output_to(path: pathlib.Path) -> Iterator[TextIO]:
   """Redirects what this process writes to a log, crash messages included."""
   files.make_folder(path.parent)
-  before = [os.dup(number) for number in (1, 2)]
+  streams = {1: sys.stdout, 2: sys.stderr}
+  before = {number: os.dup(number) for number in streams}
   with open(path, 'a', encoding='utf-8', buffering=1) as log:
+    for number, stream in streams.items():
+      stream.flush()
+      os.dup2(log.fileno(), number)
     try:
-      _redirect([log.fileno()] * 2)
       yield log
     finally:
-      _redirect(before)
-      for number in before:
-        os.close(number)
+      for number, stream in streams.items():
+        stream.flush()
+        os.dup2(before[number], number)
+        os.close(before[number])
 
 
-def _redirect(targets: Sequence[int]) -> None:
-  """Redirects standard output and error to open files."""
-  for stream, number, target in zip(
-    (sys.stdout, sys.stderr), (1, 2), targets, strict=True
-  ):
-    stream.flush()
-    os.dup2(target, number)
-
-
-def _wait_for_others(folder: pathlib.Path, log: TextIO) -> None:
+def _wait_for_others(folder: pathlib.Path) -> None:
   """Waits while another process uses a run's folder.
 
   A worker of a killed sweep may still be saving its run when the resumed sweep
@@ -282,8 +273,6 @@ def _wait_for_others(folder: pathlib.Path, log: TextIO) -> None:
   """
   inside = files.RunFolder(folder)
   signals = stopping.Signals()
-  if inside.is_busy():
-    print(f'Another process is using {folder}; waiting for it.', file=log)
   with signals.handled(), signals.interruptible():
     while inside.is_busy():
       time.sleep(_SECONDS_BETWEEN_LOOKS)
@@ -387,13 +376,10 @@ def serve(connection: Any, sweep: flags.Sweep, cores: Sequence[int]) -> None:
   gc.set_threshold(20_000, 20, 20)
   _end_with_parent()
   try:
-    with (
-      contextlib.suppress(stopping.Stopped, KeyboardInterrupt),
-      study_lib.Study(sweep) as study,
-    ):
+    with contextlib.suppress(stopping.Stopped, KeyboardInterrupt):
       work(
         sweep,
-        study,
+        study_lib.Study(sweep),
         signals=stopping.Signals(),
         most_runs=sweep.options['runs_per_process'],
       )

@@ -2,12 +2,15 @@
 
 import json
 import math
+import os
+import pathlib
 
 import numpy as np
 import pytest
 
 from tff_adaptive import algorithms
 from tff_adaptive import errors
+from tff_adaptive.lab.board import entries
 from tff_adaptive.lab.board import spaces
 from tff_adaptive.lab.board import workloads
 from tff_adaptive.lab.sweep import grids
@@ -193,6 +196,14 @@ def test_files_that_hold_no_space_are_named(tmp_path, text):
   path.write_text(text)
   with pytest.raises(errors.SettingsError, match=r'space\.json'):
     spaces.read(path)
+
+
+def test_pipes_and_devices_are_not_read(tmp_path):
+  os.mkfifo(tmp_path / 'pipe')
+  for path in (tmp_path / 'pipe', pathlib.Path('/dev/zero'), tmp_path):
+    for read in (spaces.read, entries.read, grids.read_axes):
+      with pytest.raises(errors.SettingsError, match='not a regular'):
+        read(path)
 
 
 def test_numbers_have_few_digits():

@@ -103,7 +103,7 @@ def _finite(value: float) -> Optional[float]:
 
 
 def plain(records: Mapping[str, Record]) -> dict[str, Any]:
-  """Returns runs as JSON has them, equal costs once; `read` takes them back."""
+  """Returns a JSON-serializable form that `read` accepts, equal costs once."""
   costs: list[Any] = []
   runs: dict[str, Any] = {}
   for name, record in records.items():
@@ -120,7 +120,7 @@ def plain(records: Mapping[str, Record]) -> dict[str, Any]:
 
 
 def read(found: Mapping[str, Any]) -> dict[str, Record]:
-  """Reads runs from what `plain` returned."""
+  """Builds runs from the form that `plain` returns."""
   return {
     name: Record(
       run['status'],

@@ -1,8 +1,8 @@
 """Entries of the board, as files.
 
-An entry has everything that its place follows from: space, protocol, versions,
-hashes of workloads, and the evaluations and costs of every run. A digest of its
-content tells when somebody has changed it by hand. Imports no TensorFlow.
+An entry holds space, protocol, versions, hashes of workloads, and the
+evaluations and costs of every run. A digest of its content detects changes by
+hand. Imports no TensorFlow.
 """
 
 import dataclasses
@@ -112,7 +112,7 @@ def made_with() -> dict[str, str]:
 
 
 def digest(content: Mapping[str, Any]) -> str:
-  """Returns a digest of what a file holds beside its digest."""
+  """Returns the digest of a file's content."""
   text = json.dumps(
     {k: v for k, v in content.items() if k != 'digest'}, sort_keys=True
   )
@@ -132,13 +132,13 @@ def write_json(path: pathlib.Path, content: Mapping[str, Any]) -> None:
 
 
 def read_json(path: pathlib.Path) -> dict[str, Any]:
-  """Reads what `write_json` wrote.
+  """Reads a file of `write_json`.
 
   Raises:
     SettingsError: If it cannot be read, was changed, or is of other rules.
   """
   try:
-    found = json.loads(path.read_text(encoding='utf-8'))
+    found = json.loads(files.read(path))
   except (OSError, ValueError, RecursionError) as e:
     raise errors.SettingsError(
       f'{path} cannot be read as a file of the board: {errors.reason(e)}.'

@@ -1,9 +1,9 @@
 """The runs of an entry, as points of one sweep of this program.
 
 A contestant's runs are named WORKLOAD-SETTING-seedN, SETTING being 'default' or
-a trial's number, and such a name determines all of a run's flags. So one sweep
-folder holds what tuning, fresh seeds, baselines and verification ask for, in
-whatever order; what is there is not run again.
+a trial's number, and such a name determines all of a run's flags. One sweep
+folder holds the runs of tuning, fresh seeds, baselines and verification;
+finished runs are reused.
 """
 
 import dataclasses
@@ -25,6 +25,7 @@ from tff_adaptive.lab.board import scoring
 from tff_adaptive.lab.board import spaces
 from tff_adaptive.lab.board import workloads as workloads_lib
 from tff_adaptive.lab.report import runs
+from tff_adaptive.lab.report import scores
 from tff_adaptive.lab.sweep import flags as sweep_flags
 from tff_adaptive.lab.sweep import grids
 
@@ -143,11 +144,11 @@ class Runner:
     options: Mapping[str, Any],
     shared: Mapping[str, str],
   ):
-    """Runs nothing yet.
+    """Creates the runner without starting any run.
 
     Args:
       contestant: The contestant.
-      workloads: Those that are asked for.
+      workloads: The workloads.
       root: The folder of all contestants' sweeps.
       options: Flags of `main.py sweep`, by name: workers and retry_failed.
       shared: Flags of runs that read files, cache_dir above all, as text.
@@ -171,7 +172,7 @@ class Runner:
     self.reasons: dict[str, str] = {}
 
   def check(self) -> None:
-    """Raises `SettingsError` if the first trials are not accepted."""
+    """Raises `SettingsError` if a method refuses the first trials."""
     workload = next(iter(self._workloads))
     for setting in (DEFAULT, 0, 1):
       self._point(name_of(workload, setting, 1))
@@ -240,7 +241,7 @@ class Runner:
     }
 
   def run(self, names: Iterable[str]) -> dict[str, curves.Record]:
-    """Runs what is not there yet, and returns all of it by name.
+    """Runs the missing runs, and returns the records of all by name.
 
     Raises:
       SettingsError, RunError, Stopped: As `launch.run` does.
@@ -248,7 +249,7 @@ class Runner:
     from tff_adaptive.lab.sweep import launch  # pylint: disable=g-import-not-at-top
 
     wanted = list(names)
-    # What was begun for another command is of the same sweep.
+    # Runs of earlier commands are part of the same sweep.
     begun = [n for n in self._begun() if n not in set(wanted)]
     rows = launch.run(
       sweep_flags.Sweep(
@@ -256,6 +257,7 @@ class Runner:
         [self._point(name) for name in (*wanted, *begun)],
         dry_run=False,
         options=self._options,
+        select=scores.WITHOUT_VALIDATION,
       )
     )
     status = {row.name: row.status for row in rows}

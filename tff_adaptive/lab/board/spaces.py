@@ -38,6 +38,7 @@ from tff_adaptive import parameters
 from tff_adaptive.algorithms import methods
 from tff_adaptive.algorithms import plan
 from tff_adaptive.lab.flags import flag_table
+from tff_adaptive.lab.recording import files
 
 # Stands for the number of rounds of a workload.
 HORIZON = 'horizon'
@@ -58,14 +59,14 @@ class LogUniform:
   low: float
   high: float
 
-  def at(self, share: float) -> Any:
-    """Returns the number that this share of the range is below."""
-    value = self.low * (self.high / self.low) ** share
+  def at(self, u: float) -> Any:
+    """Maps u in [0, 1) to a number, uniformly in its logarithm."""
+    value = self.low * (self.high / self.low) ** u
     # As text a value is a few digits, the same in folders, tables and runs.
     return float(f'{value:.4g}')
 
   def plain(self) -> Mapping[str, Any]:
-    """Returns its description in JSON."""
+    """Returns a JSON-serializable form."""
     return {'low': self.low, 'high': self.high}
 
 
@@ -75,12 +76,12 @@ class Discrete:
 
   values: Sequence[Any]
 
-  def at(self, share: float) -> Any:
-    """Returns the value in whose equal part of [0, 1) a share is."""
-    return self.values[min(int(share * len(self.values)), len(self.values) - 1)]
+  def at(self, u: float) -> Any:
+    """Maps u in [0, 1) uniformly to one of the values."""
+    return self.values[min(int(u * len(self.values)), len(self.values) - 1)]
 
   def plain(self) -> Mapping[str, Any]:
-    """Returns its description in JSON."""
+    """Returns a JSON-serializable form."""
     return {'values': list(self.values)}
 
 
@@ -100,7 +101,7 @@ class Space:
   dimensions: Mapping[str, Dimension]
 
   def plain(self) -> dict[str, Any]:
-    """Returns the space as JSON has it; `read` takes it back."""
+    """Returns a JSON-serializable form that `parse` accepts."""
     return {
       'source': self.source,
       'dimensions': {k: d.plain() for k, d in self.dimensions.items()},
@@ -147,7 +148,7 @@ def read(path: pathlib.Path) -> Space:
   """
   name = f'--space={path}'
   try:
-    found = json.loads(path.read_text(encoding='utf-8'))
+    found = json.loads(files.read(path))
   except (OSError, ValueError, RecursionError) as e:
     raise errors.SettingsError(
       f'{name} cannot be read as JSON, {_FORM}: {errors.reason(e)}.'
@@ -156,14 +157,14 @@ def read(path: pathlib.Path) -> Space:
 
 
 def parse(found: Any, name: str) -> Space:
-  """Makes a space of its JSON.
+  """Builds a space from its JSON form.
 
   Args:
-    found: What JSON holds.
-    name: What messages call it.
+    found: The parsed JSON.
+    name: Its name in error messages.
 
   Raises:
-    SettingsError: If it is no space.
+    SettingsError: If it is malformed.
   """
   if (
     not isinstance(found, dict)

@@ -3,8 +3,8 @@
 A workload is what an entry cannot tune: task, cohort, horizon, split and cost
 profile. Its generator's seed is part of it, so partition and examples are the
 same in all of its runs; first weights, cohorts and clients' behaviour follow
-from a run's seed. A change of a workload is a new version of it, and the hash
-of its content, which entries carry, tells when one was forgotten.
+from a run's seed. A changed workload needs a new version; entries store the
+workload's hash, so that a missing version bump is detected.
 
 Imports no TensorFlow.
 """

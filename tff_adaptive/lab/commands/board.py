@@ -28,9 +28,9 @@ from tff_adaptive.lab.flags import options as options_lib
 USAGE = """board [baselines | verify ENTRY.json] [--flag=value ...]
 
 Tunes methods alike on the board's workloads, repeats what tuning selects on
-fresh seeds, and prints their places. What is recorded or was run already is
-taken as it is; the same command goes on after a stop. `board baselines` makes
-the targets, `board verify` runs a random twentieth of an entry again."""
+fresh seeds, and prints their places. Rerun the command to resume; finished and
+recorded runs are reused. `board baselines` makes the targets, `board verify`
+repeats a random twentieth of an entry."""
 _flag = parameters.Parameter
 _OF_SWEEPS = ('workers', 'retry_failed')
 
@@ -292,7 +292,7 @@ def _older(
   protocol: runner.Protocol,
   paths: Sequence[pathlib.Path],
 ) -> Optional[entries.Entry]:
-  """Returns what was entered before; `None` if nothing was.
+  """Returns the earlier entry, if there is one.
 
   Args:
     contestant: Method and space.
@@ -320,7 +320,7 @@ def _enter(
   root: pathlib.Path,
   values: Mapping[str, Any],
 ) -> entries.Entry:
-  """Runs what no entry has yet; returns and writes the entry.
+  """Runs the missing workloads; returns and writes the entry.
 
   Args:
     contestant: Method and space.

@@ -139,6 +139,8 @@ class _Progress:
   def _write(self) -> None:
     self._folder.check_owned()
     self.rows = self._study.rows()
+    # Repeats are added as their configurations are chosen.
+    self._bar.total = max(self._bar.total, len(self.rows))
     for row in self.rows:
       if row.status in outcomes.OVER and row.name not in self._over:
         self._over.add(row.name)

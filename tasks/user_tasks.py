@@ -5,14 +5,12 @@
                         name is the task's and whose value names the function
 
 A task's function returns a `tff.simulation.baselines.BaselineTask`; its keyword
-arguments are the task's options. Modules are found without importing their
-packages.
-"""
+arguments are the task's options."""
 
+import contextlib
 import dataclasses
 import functools
 import importlib
-import importlib.machinery
 import importlib.util
 import inspect
 import itertools
@@ -53,14 +51,17 @@ def load(place: str) -> Callable[..., Any]:
     OwnCodeError: If the module cannot be imported or has no such function.
   """
   module_name, name = split(place)
-  if find(module_name) is None:
-    raise OwnCodeError(
-      f'there is no module {module_name}, neither in the current folder nor on '
-      f"Python's path.{hint(module_name)}"
-    )
+  _put_current_folder_in_path()
+  importlib.invalidate_caches()
   try:
     module = importlib.import_module(module_name)
   except (Exception, SystemExit) as e:
+    absent = getattr(e, 'name', None) or ' '
+    if f'{module_name}.'.startswith(f'{absent}.'):
+      raise OwnCodeError(
+        f'there is no module {module_name}, neither in the current folder nor '
+        f"on Python's path.{hint(module_name)}"
+      ) from e
     raise OwnCodeError(
       f'{module_name} cannot be imported: {failure(e, module_name)}.'
     ) from e
@@ -85,11 +86,10 @@ def failure(error: BaseException, module_name: str) -> str:
     told += (
       f' (KERAS_BACKEND is {backend}; only tensorflow can be trained here)'
     )
-  module = sys.modules.get(module_name)
-  file = getattr(module, '__file__', None)
+  file = getattr(sys.modules.get(module_name), '__file__', None)
   if file is None:
-    found = find(module_name)
-    file = None if found is None else found.origin
+    with contextlib.suppress(Exception):
+      file = getattr(importlib.util.find_spec(module_name), 'origin', None)
   lines = [
     number
     for frame, number in traceback.walk_tb(error.__traceback__)
@@ -148,36 +148,6 @@ def _put_current_folder_in_path() -> None:
     return
   if here not in sys.path and '' not in sys.path:
     sys.path.insert(0, here)
-
-
-def find(module: str) -> Any:
-  """Returns a module's spec without importing its parent packages, or None."""
-  _put_current_folder_in_path()
-  importlib.invalidate_caches()
-  first, *rest = module.split('.')
-  loaded = sys.modules.get(first)
-  spec: Any = None
-  if loaded is not None and first in _OURS:
-    spec = loaded.__spec__
-  else:
-    spec = importlib.machinery.PathFinder.find_spec(first, sys.path)
-  name = first
-  for part in rest:
-    name = f'{name}.{part}'
-    folders = None if spec is None else spec.submodule_search_locations
-    finder = importlib.machinery.PathFinder
-    spec = None if folders is None else finder.find_spec(name, folders)
-  if spec is not None:
-    return spec
-  try:  # Packages with an import finder of their own.
-    return importlib.util.find_spec(module)
-  except ModuleNotFoundError:
-    return None
-  except (Exception, SystemExit) as e:
-    package = module.rpartition('.')[0] or module
-    raise OwnCodeError(
-      f'{package} cannot be imported: {type(e).__name__}: {errors.reason(e)}.'
-    ) from e
 
 
 def no_function(where: Any, name: str, module: str) -> str:

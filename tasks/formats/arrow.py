@@ -65,13 +65,8 @@ def read_saved(folder: pathlib.Path) -> pandas.DataFrame:
 
 
 def _json(path: pathlib.Path) -> dict[str, Any]:
-  try:
-    data_files.check(path)
+  with data_files.reading(path, 'JSON file'):
     found = json.loads(path.read_text(encoding='utf-8'))
-  except (OSError, ValueError, RecursionError) as e:
-    if isinstance(e, data_files.DataError):
-      raise
-    raise data_files.DataError(f'{path} is not valid JSON: {e}.') from e
   if not isinstance(found, dict):
     raise data_files.DataError(f'{path}: an object of JSON was expected.')
   return found
@@ -89,8 +84,7 @@ def read(path: pathlib.Path) -> pandas.DataFrame:
   from pyarrow import feather
   from pyarrow import parquet
 
-  try:
-    data_files.check(path)
+  with data_files.reading(path, f'{path.suffix[1:].capitalize()} file'):
     if path.suffix == '.parquet':
       with parquet.ParquetFile(path) as file:
         groups = range(file.metadata.num_row_groups)
@@ -122,12 +116,3 @@ def read(path: pathlib.Path) -> pandas.DataFrame:
         nested = table.column(name).to_pylist()
         frame[name] = pandas.Series(nested, dtype=object)
     return frame[table.column_names].replace({None: np.nan})
-  except data_files.DataError:
-    raise
-  except FileNotFoundError as e:
-    raise data_files.DataError(f'There is no file {path}.') from e
-  except (pyarrow.ArrowException, OSError, ValueError, MemoryError) as e:
-    raise data_files.DataError(
-      f'{path} is no whole {path.suffix[1:].capitalize()} file: '
-      f'{str(e).splitlines()[0] if str(e) else type(e).__name__}.'
-    ) from e

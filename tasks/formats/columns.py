@@ -319,15 +319,6 @@ def _value(word: str) -> Any:
 Schema = Mapping[str, list[Any]]
 
 
-def _text(path: str) -> str:
-  """Reads a small text file."""
-  try:
-    data_files.check(pathlib.Path(path))
-    return pathlib.Path(path).read_text(encoding='utf-8')
-  except (OSError, UnicodeDecodeError) as e:
-    raise data_files.DataError(f'{path} cannot be read_schema: {e}') from e
-
-
 def read_schema(path: Optional[str]) -> Schema:
   """Reads a schema from a JSON file; returns an empty one without a path.
 
@@ -336,10 +327,8 @@ def read_schema(path: Optional[str]) -> Schema:
   """
   if path is None:
     return {}
-  try:
-    schema = json.loads(_text(path))
-  except (ValueError, RecursionError) as e:
-    raise data_files.DataError(f'{path} is not valid JSON: {e}.') from e
+  with data_files.reading(pathlib.Path(path), 'JSON file'):
+    schema = json.loads(pathlib.Path(path).read_text(encoding='utf-8'))
   if not isinstance(schema, dict):
     raise data_files.DataError(f'{path}: an object by column was expected.')
   for name, values in schema.items():
@@ -373,7 +362,9 @@ def read_words(path: str, most: int) -> tuple[str, ...]:
   Raises:
     DataError: If the file is missing or has no words.
   """
-  words = tuple(dict.fromkeys(_text(path).lower().split()))[:most]
+  with data_files.reading(pathlib.Path(path), 'list of words'):
+    text = pathlib.Path(path).read_text(encoding='utf-8')
+  words = tuple(dict.fromkeys(text.lower().split()))[:most]
   if not words:
     raise data_files.DataError(f'{path} has no words; one per line is needed.')
   return words

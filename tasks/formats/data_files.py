@@ -1,8 +1,10 @@
 """Checks of files that are read into memory, before they are opened."""
 
+import contextlib
 import importlib.util
 import pathlib
 import stat
+from collections.abc import Iterator
 
 # Endings of files that pyarrow reads.
 ARROW = ('.parquet', '.arrow', '.feather')
@@ -29,6 +31,31 @@ def check(path: pathlib.Path, get: str = '') -> int:
     raise DataError(f'{path} is a pipe or a device, not a file. {get}'.rstrip())
   check_size(path, status.st_size, get)
   return status.st_size
+
+
+@contextlib.contextmanager
+def reading(path: pathlib.Path, what: str, get: str = '') -> Iterator[None]:
+  """Checks a file, and converts errors of the reader in the block.
+
+  Args:
+    path: The file.
+    what: Description of a whole file, such as 'CSV file'.
+    get: Advice for the error message how to get the file.
+
+  Raises:
+    DataError: If the file is missing or `check` refuses it, or for any error in
+      the block: libraries raise errors of many classes on damaged files.
+  """
+  try:
+    check(path, get)
+    yield
+  except DataError:
+    raise
+  except FileNotFoundError as e:
+    raise DataError(f'There is no file {path}. {get}'.rstrip()) from e
+  except Exception as e:
+    told = (str(e).splitlines() or [type(e).__name__])[0].rstrip('.')
+    raise DataError(f'{path} is no whole {what}: {told}. {get}'.rstrip()) from e
 
 
 def of_sklearn(name: str, task: str) -> pathlib.Path:

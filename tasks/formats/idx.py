@@ -3,7 +3,6 @@
 import gzip
 import math
 import pathlib
-import zlib
 
 import numpy as np
 
@@ -40,19 +39,14 @@ def read(path: pathlib.Path, dimensions: int, get: str) -> np.ndarray:
   """
   magic = bytes([0, 0, _UNSIGNED_BYTE, dimensions])
   begin = 4 + 4 * dimensions
-  try:
-    data_files.check(path, get)
-    with gzip.open(path) if path.suffix == '.gz' else open(path, 'rb') as file:
-      header = file.read(begin)
-      shape = np.frombuffer(header[4:].ljust(begin - 4, b'\0'), '>u4').tolist()
-      expected = math.prod(shape)
-      data_files.check_size(path, expected, get)
-      # At most one byte too many: a small file can decompress to a huge one.
-      content = file.read(expected + 1)
-  except (OSError, EOFError, zlib.error) as e:
-    raise data_files.DataError(
-      f'{path} cannot be read completely: {e}. {get}'
-    ) from e
+  opened = gzip.open if path.suffix == '.gz' else open
+  with data_files.reading(path, 'IDX file', get), opened(path, 'rb') as file:
+    header = file.read(begin)
+    shape = np.frombuffer(header[4:].ljust(begin - 4, b'\0'), '>u4').tolist()
+    expected = math.prod(shape)
+    data_files.check_size(path, expected, get)
+    # At most one byte too many: a small file can decompress to a huge one.
+    content = file.read(expected + 1)
   if header[:4] != magic or not expected or len(content) != expected:
     raise data_files.DataError(
       f'{path} should begin with the bytes {magic.hex(" ")} and have '

@@ -76,11 +76,8 @@ def read(root: pathlib.Path) -> tuple[pandas.DataFrame, list[str]]:
   for folder in classes:
     skipped += [p for p in set(_children(folder)) - set(_images(folder))]
     for path in _images(folder):
-      try:
-        data_files.check(path)
+      with data_files.reading(path, 'image'):
         content = path.read_bytes()
-      except OSError as e:
-        raise data_files.DataError(f'{path} cannot be read: {e}.') from e
       image = {'bytes': content, 'path': str(path)}
       row = {IMAGE: image, LABEL: folder.name}
       rows.append(row | ({CLIENT: folder.parent.name} if deep else {}))

@@ -277,8 +277,8 @@ def _read_source(
 
 def _read_csv(path: pathlib.Path, names: Names) -> tuple[pandas.DataFrame, str]:
   """Reads a CSV file; the first line names the columns."""
-  try:
-    data_files.check(path)
+  get = 'The first line names the columns.'
+  with data_files.reading(path, 'CSV file', get):
     with open(path, newline='', encoding='utf-8-sig') as file:
       line = file.readline()
     delimiter = max(_DELIMITERS, key=line.count)
@@ -308,17 +308,6 @@ def _read_csv(path: pathlib.Path, names: Names) -> tuple[pandas.DataFrame, str]:
         low_memory=False,
         encoding='utf-8-sig',
       )
-  except FileNotFoundError as e:
-    raise data_files.DataError(
-      f'There is no file {path}; a CSV file whose first line names the '
-      'columns, a folder of such files or an .npz archive was expected.'
-    ) from e
-  except data_files.DataError:
-    raise
-  except (OSError, ValueError, csv.Error, pandas.errors.ParserWarning) as e:
-    # A `ParserError` is a `ValueError`, and so is a `UnicodeDecodeError`.
-    kind = 'valid UTF-8' if isinstance(e, UnicodeError) else 'a whole CSV'
-    raise data_files.DataError(f'{path} is not {kind} file: {e}') from e
   return frame, delimiter
 
 

@@ -125,31 +125,22 @@ def read_counts(path: pathlib.Path) -> list[str]:
   Raises:
     DataError: If it has neither format.
   """
-  try:
-    data_files.check(path)
-    with open(path, encoding='utf-8') as file:
-      if file.read(1) == '{':
-        counts = pandas.Series(json.loads('{' + file.read())).astype('int64')
-      else:
-        frame = pandas.read_csv(
-          path,
-          sep=r'\s+',
-          names=['word', 'count', 'more'],
-          dtype={'word': str, 'count': 'int64', 'more': str},
-          quoting=csv.QUOTE_NONE,
-          na_filter=False,
-        )
-        if not frame['more'].isin(['', np.nan]).all() or not len(frame):
-          raise ValueError('no lines of two columns')
-        counts = frame.set_index('word', verify_integrity=True)['count']
-  except data_files.DataError:
-    raise
-  # Errors of pandas and of Unicode are of the latter.
-  except (OSError, TypeError, ValueError, RecursionError) as e:
-    raise data_files.DataError(
-      f'{path}: lines of a word and its count were expected, or one JSON '
-      f'object of them: {e}'
-    ) from e
+  what = 'list of lines of a word and its count, or of one JSON object'
+  with data_files.reading(path, what), open(path, encoding='utf-8') as file:
+    if file.read(1) == '{':
+      counts = pandas.Series(json.loads('{' + file.read())).astype('int64')
+    else:
+      frame = pandas.read_csv(
+        path,
+        sep=r'\s+',
+        names=['word', 'count', 'more'],
+        dtype={'word': str, 'count': 'int64', 'more': str},
+        quoting=csv.QUOTE_NONE,
+        na_filter=False,
+      )
+      if not frame['more'].isin(['', np.nan]).all() or not len(frame):
+        raise ValueError('there are no lines of two columns')
+      counts = frame.set_index('word', verify_integrity=True)['count']
   # Stable: equal counts keep the order of the file.
   ordered: list[str] = counts.sort_values(
     ascending=False, kind='stable'

@@ -2,25 +2,14 @@
 
 import os
 import pathlib
-import tokenize
 import zipfile
-import zlib
 from collections.abc import Mapping
 from typing import Union
 
 import numpy as np
-import safetensors
 import safetensors.numpy
 
 from tasks.formats import data_files
-
-# Exceptions of zipfile and NumPy on damaged archives.
-_DAMAGE = (
-  *(OSError, EOFError, ValueError, KeyError, TypeError, AttributeError),
-  *(RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error),
-  # NumPy parses the header of an array as Python.
-  *(SyntaxError, tokenize.TokenError),
-)
 
 
 def find(folder: str, pattern: str, what: str) -> pathlib.Path:
@@ -50,20 +39,13 @@ def read_npz(path: Union[str, 'os.PathLike[str]']) -> Mapping[str, np.ndarray]:
   Raises:
     DataError: If the file is not a valid archive.
   """
-  try:
-    data_files.check(pathlib.Path(path))
+  with data_files.reading(pathlib.Path(path), 'NumPy archive'):
     with zipfile.ZipFile(path) as archive:
       # A small archive can decompress to a huge one.
       inflated = sum(member.file_size for member in archive.infolist())
     data_files.check_size(pathlib.Path(path), inflated)
     with np.load(path, allow_pickle=False) as arrays:
       return {name: arrays[name] for name in arrays.files}
-  except data_files.DataError:
-    raise
-  except _DAMAGE as e:
-    raise data_files.DataError(
-      f'{os.fspath(path)} is no whole NumPy archive: {e}.'
-    ) from e
 
 
 def read_safetensors(path: pathlib.Path) -> Mapping[str, np.ndarray]:
@@ -72,13 +54,8 @@ def read_safetensors(path: pathlib.Path) -> Mapping[str, np.ndarray]:
   Raises:
     DataError: If the file is damaged or of another format.
   """
-  data_files.check(path)
-  try:
+  with data_files.reading(path, 'safetensors file'):
     return dict(safetensors.numpy.load_file(path))
-  except (safetensors.SafetensorError, KeyError) as e:
-    raise data_files.DataError(
-      f'{path} is no whole safetensors file: {e}.'
-    ) from e
 
 
 def take(

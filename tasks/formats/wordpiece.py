@@ -45,16 +45,9 @@ def read_vocabulary(path: pathlib.Path) -> list[str]:
   Raises:
     DataError: If the file is not text or lacks special tokens, [PAD] first.
   """
-  try:
-    data_files.check(path)
+  with data_files.reading(path, 'list of tokens, one a line'):
     # Not `splitlines`, which also splits at characters that are tokens.
     tokens = path.read_text(encoding='utf-8').rstrip('\n').split('\n')
-  except FileNotFoundError as e:
-    raise data_files.DataError(
-      f'There is no file {path}: a list of tokens, one a line, was expected.'
-    ) from e
-  except (OSError, UnicodeDecodeError) as e:
-    raise data_files.DataError(f'{path} is not a valid list of tokens.') from e
   if tokens[:1] != [PADDING] or not set(_SPECIAL) <= set(tokens):
     raise data_files.DataError(
       f'{path} must list one token a line, {PADDING} first, with '

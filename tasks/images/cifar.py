@@ -245,15 +245,8 @@ def build_model(num_classes: int, options: Mapping[str, Any]) -> tf.keras.Model:
 
 
 def _read(path: pathlib.Path, get: str) -> bytes:
-  try:
-    data_files.check(path, get)
+  with data_files.reading(path, 'file', get):
     return path.read_bytes()
-  except FileNotFoundError as e:
-    raise data_files.DataError(f'There is no file {path}. {get}') from e
-  except OSError as e:
-    raise data_files.DataError(
-      f'{path} cannot be read ({e.strerror}). {get}'
-    ) from e
 
 
 def _check_labels(

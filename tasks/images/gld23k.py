@@ -24,7 +24,6 @@ from tasks.lazy import fine_tuning
 from tasks.lazy import preprocessing
 from tasks.lazy import sqlite_files
 from tasks.lazy import vit
-from tff_adaptive import errors
 from tff_adaptive import parameters
 from tff_adaptive.lazy import tf
 from tff_adaptive.lazy import tff
@@ -206,27 +205,18 @@ def check_records(path: pathlib.Path, get: str) -> None:
   Raises:
     DataError: If the check fails.
   """
-  try:
-    data_files.check(path, get)
+  what = f'TFRecord file of image/encoded_jpeg and class, below {NUM_CLASSES}'
+  with data_files.reading(path, what, get):
     records = tf.data.TFRecordDataset(str(path)).take(1)
     for record in records.as_numpy_iterator():
       feature = tf.train.Example.FromString(record).features.feature
-      preprocessing.decode_jpeg(
-        feature['image/encoded_jpeg'].bytes_list.value[0]
-      )
+      jpeg = feature['image/encoded_jpeg'].bytes_list.value[0]
+      preprocessing.decode_jpeg(jpeg)
       label = feature['class'].int64_list.value[0]
       if not 0 <= label < NUM_CLASSES:
         raise ValueError(f'class {label}')
       return
     raise ValueError('no record')
-  except data_files.DataError:
-    raise
-  # The exception's class depends on the installed protobuf.
-  except Exception as e:  # pylint: disable=broad-exception-caught
-    raise data_files.DataError(
-      f'{path} must hold records with the features image/encoded_jpeg and '
-      f'class, below {NUM_CLASSES}; the first one: {errors.reason(e)}. {get}'
-    ) from e
 
 
 def _parse(record: Any, stored_size: int, keep_shape: bool) -> Any:

@@ -114,14 +114,8 @@ def read_writers(path: pathlib.Path, num_images: int) -> np.ndarray:
     'It lists index,hsf_series,writer_id of every training image, as QMNIST '
     'has them; or choose another partition.'
   )
-  try:
-    data_files.check(path, get)
+  with data_files.reading(path, 'list of writers', get):
     rows = pandas.read_csv(path, usecols=['index', 'writer_id'], dtype='int64')
-  except FileNotFoundError as e:
-    raise data_files.DataError(f'There is no file {path}. {get}') from e
-  # Errors of pandas and of Unicode are of this class.
-  except ValueError as e:
-    raise data_files.DataError(f'{path} is no such table: {e}. {get}') from e
   if not np.array_equal(rows['index'], np.arange(num_images)):
     raise data_files.DataError(
       f'{path} must list the images 0 to {num_images - 1} in order, got '

@@ -166,21 +166,14 @@ def read(
   # It takes a second to import.
   from sklearn import datasets  # pylint: disable=g-import-not-at-top
 
-  try:
-    data_files.check(path, get)
-    with open(path, 'rb') as file:
-      sparse, labels = datasets.load_svmlight_file(
-        file, n_features=num_features, dtype=np.float32, zero_based=False
-      )
-  except FileNotFoundError as e:
-    raise data_files.DataError(f'There is no file {path}. {get}') from e
-  except OSError as e:
-    raise data_files.DataError(f'{path} cannot be read: {e}. {get}') from e
-  except (ValueError, OverflowError) as e:
-    raise data_files.DataError(
-      f'{path} must have lines of a label and pairs index:value, with '
-      f'ascending indices from 1 to {num_features}: {str(e).rstrip(".")}. {get}'
-    ) from e
+  what = (
+    'file of a label and pairs index:value a line, with ascending indices from '
+    f'1 to {num_features}'
+  )
+  with data_files.reading(path, what, get), open(path, 'rb') as file:
+    sparse, labels = datasets.load_svmlight_file(
+      file, n_features=num_features, dtype=np.float32, zero_based=False
+    )
   kinds = np.unique(labels)
   if len(kinds) != 2 or not np.isfinite(kinds).all():
     found = ', '.join(f'{kind:g}' for kind in kinds[:5])

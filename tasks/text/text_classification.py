@@ -176,16 +176,8 @@ def read_csv(
     DataError: If the file is missing or empty, or a row has another form or a
       label out of range; names the line.
   """
-  try:
-    data_files.check(path, get)
+  with data_files.reading(path, 'CSV file of labels and texts', get):
     rows = pandas.read_csv(path, header=None, dtype=str, na_filter=False)
-  except FileNotFoundError as e:
-    raise data_files.DataError(f'There is no file {path}. {get}') from e
-  # Errors of pandas and of Unicode are of the latter.
-  except (OSError, ValueError) as e:
-    raise data_files.DataError(
-      f'{path} is no whole CSV file of labels and texts: {e}. {get}'
-    ) from e
   labels = pandas.to_numeric(rows[0], errors='coerce')
   if len(rows) > 1 and np.isnan(labels[0]):  # A header.
     rows, labels = rows[1:], labels[1:]

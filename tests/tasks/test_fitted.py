@@ -113,7 +113,7 @@ def test_vocabularies_are_hashed_or_given(folder):
     create('notes.csv', *text, '--table_vocabulary=words.txt')
   )
   assert column['words'] == ['good', 'bad']
-  with pytest.raises(errors.SettingsError, match=r'none.txt cannot be read'):
+  with pytest.raises(errors.SettingsError, match=r'no file none.txt'):
     create('notes.csv', *text, '--table_vocabulary=none.txt')
 
 
@@ -131,7 +131,7 @@ def test_channels_of_images_have_ranges(folder):
 @pytest.mark.parametrize(
   'content, told',
   [
-    ('{', 'is not valid JSON'),
+    ('{', 'no whole JSON file'),
     ('[1]', 'an object by column'),
     ('{"age": 3}', "column 'age': a range"),
     ('{"age": ["x", "y", "z"]}', "'age' has none of the words 'x', 'y', 'z'"),

@@ -97,9 +97,12 @@ def test_damaged_files_are_named(folder):
   path = folder / 'gld23k' / 'train' / '1'
   whole = path.read_bytes()
   for content, message in (
-    (b'', 'train/1 must hold records.*no record'),
-    (whole[:5], 'train/1 must hold records'),
-    (b'<html>' + whole[6:], 'train/1 must hold records.*corrupted record'),
+    (b'', 'train/1 is no whole TFRecord file.*no record'),
+    (whole[:5], 'train/1 is no whole TFRecord file'),
+    (
+      b'<html>' + whole[6:],
+      'train/1 is no whole TFRecord file.*corrupted record',
+    ),
   ):
     path.write_bytes(content)
     with pytest.raises(tasks.DataError, match=message):
@@ -115,7 +118,9 @@ def test_damaged_files_are_named(folder):
 
 def test_a_folder_among_the_clients_is_named(folder):
   (folder / 'gld23k' / 'train' / '3').mkdir()
-  with pytest.raises(tasks.DataError, match=r'train/3 must hold records'):
+  with pytest.raises(
+    tasks.DataError, match=r'train/3 is no whole TFRecord file'
+  ):
     tasks.create('gld23k', cache_dir=str(folder), **_SMALL)
 
 

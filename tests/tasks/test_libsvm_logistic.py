@@ -56,7 +56,7 @@ def test_damaged_files_are_named(tmp_path, text, message):
 
 def test_what_is_no_text_is_named(tmp_path):
   (tmp_path / 'd').write_bytes(b'\x1f\x8b\xff\x00')
-  with pytest.raises(data_files.DataError, match='must have lines of'):
+  with pytest.raises(data_files.DataError, match='no whole file of a label'):
     libsvm_logistic.read(tmp_path / 'd', num_features=4, get='')
   with pytest.raises(data_files.DataError, match='no file'):
     libsvm_logistic.read(tmp_path / 'e', num_features=4, get='')

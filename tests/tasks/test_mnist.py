@@ -172,11 +172,11 @@ def test_without_the_files_it_says_which(tmp_path, name):
 @pytest.mark.parametrize(
   'text, message',
   [
-    ('index,hsf_series,writer_id\n0,0,7\n1,0,\n', 'no such table'),
+    ('index,hsf_series,writer_id\n0,0,7\n1,0,\n', 'no whole list of writers'),
     ('index,hsf_series,writer_id\n1,0,7\n', 'images 0 to 2 in order'),
-    ('a,b\n1,2\n', 'no such table.*writer_id'),
+    ('a,b\n1,2\n', 'no whole list of writers.*writer_id'),
     ('index,hsf_series,writer_id\n0,0,7\n', 'in order, got 1 rows'),
-    ('', 'no such table'),
+    ('', 'no whole list of writers'),
   ],
 )
 def test_damaged_lists_of_writers_are_named(tmp_path, text, message):
@@ -185,7 +185,7 @@ def test_damaged_lists_of_writers_are_named(tmp_path, text, message):
   with pytest.raises(tasks.DataError, match=message):
     mnist.read_writers(path, 3)
   path.write_bytes(b'\xff\xfe')
-  with pytest.raises(tasks.DataError, match='no such table'):
+  with pytest.raises(tasks.DataError, match='no whole list of writers'):
     mnist.read_writers(path, 3)
   path.unlink()
   with pytest.raises(tasks.DataError, match='no file'):

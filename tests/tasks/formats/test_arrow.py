@@ -257,7 +257,7 @@ def test_damaged_files_are_named(tmp_path):
     tables.read(tmp_path / 'none.parquet', _NAMES)
   folder = save_to_disk(tmp_path / 'pets', _pictures(), _FEATURES)
   for name, text, told in (
-    ('state.json', '{', 'not valid JSON'),
+    ('state.json', '{', 'no whole JSON file'),
     ('state.json', '[]', 'an object of JSON'),
     ('state.json', '{}', 'a list _data_files'),
     ('dataset_info.json', '{"features": 3}', 'an object of features'),

@@ -79,7 +79,7 @@ def test_damaged_compression_is_named(tmp_path):
   ):
     path.write_bytes(content)
     with pytest.raises(
-      data_files.DataError, match=r'cannot be read completely|nothing'
+      data_files.DataError, match=r'no whole IDX file|nothing'
     ):
       _read_pair(tmp_path)
 

@@ -177,7 +177,7 @@ def test_a_folder_is_one_table(tmp_path):
     ('a,b,c,y\n1,2,3,0\n', "three.csv: it has a column 'c', which .*one.csv"),
     ('a,y\n1,0\n', "one.csv: it has a column 'b', which three.csv has not"),
     ('a,b\n1,0\n', "three.csv: it has no column 'y' for the label"),
-    ('a,b,y\n1,2,3,0\n', 'three.csv is not a whole CSV file'),
+    ('a,b,y\n1,2,3,0\n', 'three.csv is no whole CSV file'),
     ('a,b,y\nx,2,0\n', "three.csv, row 1, column 'a': 3 of its 4 .* 'x'"),
   ):
     write(folder, text, 'three.csv')
@@ -191,12 +191,12 @@ def test_a_folder_is_one_table(tmp_path):
     ('', 'it is empty'),
     ('a,b\n1,2\n', "no column 'y' for the label; its columns are 'a', 'b'."),
     ('y\n1\n', 'it has no column for features'),
-    ('a,a,y\n1,2,3\n', 'not a whole CSV file: Duplicate names'),
+    ('a,a,y\n1,2,3\n', 'no whole CSV file: Duplicate names'),
     ('a,y\n', 'it has no rows'),
     ('a,y\n1,0\n2\n', "row 2, column 'y': it is empty"),
-    ('a,y\n1,0,4\n', 'is not a whole CSV file: Length of header'),
-    ('a,y\n1,0\n1,0,4\n', 'is not a whole CSV file: .*line 3, saw 3'),
-    ('a,y\n1,0\n"2,1\n', 'is not a whole CSV file: .*inside string'),
+    ('a,y\n1,0,4\n', 'no whole CSV file: Length of header'),
+    ('a,y\n1,0\n1,0,4\n', 'no whole CSV file: .*line 3, saw 3'),
+    ('a,y\n1,0\n"2,1\n', 'no whole CSV file: .*inside string'),
     ('a,y,client\n1,0,k\n2,1,\n', "row 2, column 'client': it is empty"),
   ],
 )
@@ -212,7 +212,7 @@ def test_files_that_are_no_tables(tmp_path):
   (tmp_path / 'bytes.csv').write_bytes(b'\xff\xfe\x00')
   (tmp_path / 'bytes.npz').write_bytes(b'PK\x03\x04')
   for name, part in (
-    ('none.csv', 'There is no file .*none.csv; a CSV file'),
+    ('none.csv', 'There is no file .*none.csv. The first line names'),
     ('none.npz', 'There is no file .*none.npz; an archive'),
     ('empty', 'empty: a folder of CSV files.*was expected'),
     ('bytes.csv', 'bytes.csv is not valid UTF-8 file'),

@@ -75,7 +75,7 @@ def test_vocabularies_are_read_or_refused(tmp_path):
   for content in (b'', b'the\na\n', b'[PAD]\nthe\n', b'\xff\xfe'):
     path.write_bytes(content)
     with pytest.raises(
-      data_files.DataError, match=r'must list one|not a valid'
+      data_files.DataError, match=r'must list one|no whole list'
     ):
       wordpiece.read_vocabulary(path)
   path.unlink()

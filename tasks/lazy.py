@@ -9,15 +9,12 @@ from tff_adaptive import lazy
 
 if TYPE_CHECKING:
   from tasks import assembly as assembly
-  from tasks import class_names as class_names
   from tasks import client_data as client_data
   from tasks import encodings as encodings
-  from tasks import fine_tuning as fine_tuning
   from tasks import preprocessing as preprocessing
   from tasks.formats import columns as columns
   from tasks.formats import sqlite_files as sqlite_files
   from tasks.formats import tables as tables
-  from tasks.formats import vocabulary as vocabulary
   from tasks.models import distilbert as distilbert
   from tasks.models import lstm as lstm
   from tasks.models import next_token as next_token
@@ -28,15 +25,13 @@ if TYPE_CHECKING:
 else:
   for _name in (
     'tasks.assembly',
-    'tasks.class_names',
     'tasks.client_data',
     'tasks.encodings',
-    'tasks.fine_tuning',
+    'tasks.assembly',
     'tasks.preprocessing',
     'tasks.formats.columns',
     'tasks.formats.sqlite_files',
     'tasks.formats.tables',
-    'tasks.formats.vocabulary',
     'tasks.models.distilbert',
     'tasks.models.lstm',
     'tasks.models.next_token',

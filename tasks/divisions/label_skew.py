@@ -21,7 +21,6 @@ from typing import Optional
 import numpy as np
 
 from tasks import partition
-from tasks.divisions import sizes as sizes_lib
 from tasks.formats import data_files
 
 # Maximum number of draws until the smallest client is large enough.
@@ -69,7 +68,7 @@ def dirichlet(
         log_p = np.where(had < mean, log_p, -np.inf)
       if len(pool):
         shares = np.exp(log_p - log_p.max())
-        counts[:, label] = sizes_lib.cut(shares, len(pool))
+        counts[:, label] = partition.cut(shares, len(pool))
         had += counts[:, label]
     if had.min() >= least:
       return _deal(pools, counts, rng)
@@ -280,7 +279,7 @@ def lognormal(
         'smaller `smallest_client`.'
       )
     if len(takers):
-      counts[takers, label] = least + sizes_lib.cut(weights, spare)
+      counts[takers, label] = least + partition.cut(weights, spare)
   return _deal(pools, counts, rng)
 
 

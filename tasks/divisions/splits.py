@@ -8,7 +8,6 @@ import numpy as np
 
 from tasks import partition
 from tasks.divisions import label_skew
-from tasks.divisions import sizes as sizes_lib
 from tasks.formats import data_files
 
 _STAND_IN_CLIENTS = 20
@@ -137,7 +136,7 @@ def _sizes(labels: np.ndarray, options: Mapping[str, Any]) -> np.ndarray:
   rule = _given(options, 'sizes', 'equal')
   if rule != 'equal':
     everything = options['examples_per_client'] is None
-    return sizes_lib.draw(
+    return partition.draw_sizes(
       rule,
       len(labels)
       if everything and options['partition'] != 'classes'

@@ -18,7 +18,7 @@ import numpy as np
 import pandas
 
 from tasks.formats import data_files
-from tasks.formats import pictures
+from tasks.formats import image_folders
 
 # Marks of decimals and of thousands, in the order in which they are tried.
 Marks = Sequence[tuple[str, str]]
@@ -214,9 +214,9 @@ class Cells:
           f'{place}, column {self.name!r}: the bytes of an image were '
           f'expected, got {content!r:.40}.'
         )
-      images.append(pictures.decode(content, place, size=size))
+      images.append(image_folders.decode(content, place, size=size))
       places.append(place)
-    stacked = pictures.stack(images, places)
+    stacked = image_folders.stack(images, places)
     return stacked, Column(self.name, 'image', width=stacked[0].size)
 
 

@@ -29,7 +29,6 @@ from tasks.divisions import splits
 from tasks.formats import data_files
 from tasks.lazy import assembly
 from tasks.lazy import client_data
-from tasks.lazy import fine_tuning
 from tasks.lazy import preprocessing
 from tasks.lazy import resnet
 from tasks.lazy import sqlite_files
@@ -484,7 +483,7 @@ class Cifar100Image(shared.Divided):
         "{}=head needs {model} to be 'vit_s', got {given!r}.",
         given=self.model,
       )
-    fine_tuning.check(self.fine_tune, self.weights_dir, self.data)
+    assembly.check_fine_tuning(self.fine_tune, self.weights_dir, self.data)
     train_map, test_map = build_maps(
       self.crop_size,
       self.distort,

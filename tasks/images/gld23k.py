@@ -20,7 +20,6 @@ from tasks import synthetic
 from tasks.formats import data_files
 from tasks.lazy import assembly
 from tasks.lazy import client_data
-from tasks.lazy import fine_tuning
 from tasks.lazy import preprocessing
 from tasks.lazy import sqlite_files
 from tasks.lazy import vit
@@ -88,7 +87,7 @@ class Gld23k(shared.Options):
   """Of synthetic data."""
 
   def create(self) -> tff.simulation.baselines.BaselineTask:
-    fine_tuning.check(self.fine_tune, self.weights_dir, self.data)
+    assembly.check_fine_tuning(self.fine_tune, self.weights_dir, self.data)
     if self.image_size % self.patch_size:
       raise parameters.ParameterError(
         'patch_size',

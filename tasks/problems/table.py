@@ -27,7 +27,6 @@ from tasks import user_tasks
 from tasks.divisions import splits
 from tasks.formats import data_files
 from tasks.lazy import assembly
-from tasks.lazy import class_names
 from tasks.lazy import columns
 from tasks.lazy import encodings
 from tasks.lazy import tables
@@ -641,7 +640,7 @@ def _model_builder(
   outputs = len(classes) or 1
 
   def noted(model: tf.keras.Model) -> tf.keras.Model:
-    return encodings.note(class_names.note(model, classes), encoding)
+    return encodings.note(catalogue.note_classes(model, classes), encoding)
 
   sizes, begin = {}, []
   if isinstance(encoding, encodings.TextEncoding):

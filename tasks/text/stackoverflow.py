@@ -13,8 +13,12 @@ A client is a user, an example a sentence of one of the user's posts.
 
 from __future__ import annotations
 
+import csv
 import functools
+import json
+import os
 import pathlib
+import re
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
@@ -23,6 +27,7 @@ from typing import Literal
 from typing import Optional
 
 import numpy as np
+from absl import logging
 
 from tasks import catalogue
 from tasks import partition
@@ -36,8 +41,8 @@ from tasks.lazy import next_token
 from tasks.lazy import preprocessing
 from tasks.lazy import sqlite_files
 from tasks.lazy import tagging
-from tasks.lazy import vocabulary
 from tff_adaptive import parameters
+from tff_adaptive.lazy import pandas
 from tff_adaptive.lazy import tf
 from tff_adaptive.lazy import tff
 
@@ -119,10 +124,10 @@ def most_frequent(
     cache_dir: Folder to search for a file of counts.
 
   Raises:
-    DataError: As in `vocabulary.load`.
+    DataError: As in `load_vocabulary`.
   """
   feature, separator = {'word': ('tokens', ' '), 'tag': ('tags', '|')}[kind]
-  return vocabulary.load(
+  return load_vocabulary(
     path=file,
     cache_dir=cache_dir,
     name=f'stackoverflow.{kind}_count',
@@ -355,7 +360,7 @@ class StackoverflowWord(shared.Options):
 
 
 def _build_to_tokens(words: list[str], length: int) -> Any:
-  word_ids = vocabulary.WordIds(words)
+  word_ids = WordIds(words)
   begin, end = len(words) + 2, len(words) + 3
 
   def to_model(batch: Any) -> Any:
@@ -537,7 +542,7 @@ def _build_to_ids(words: list[str], tags: list[str]) -> Any:
   Rows are int32 [batch, max words] and [batch, max tags] without unknown ones,
   padded with the size of the vocabulary.
   """
-  word_ids, tag_ids = vocabulary.WordIds(words), vocabulary.WordIds(tags)
+  word_ids, tag_ids = WordIds(words), WordIds(tags)
 
   def to_ids(batch: Any) -> Any:
     text = tf.strings.join([batch['tokens'], batch['title']], separator=' ')
@@ -594,3 +599,196 @@ def _count(ids: tf.Tensor, size: int) -> tf.Tensor:
     tf.ones_like(places, tf.float32), places, rows * (size + 1)
   )
   return tf.reshape(counts, [-1, size + 1])[:, :size]
+
+
+# Maximum number of words counted at once; beyond it the rarest are dropped.
+_MOST_WORDS = 4_000_000
+
+
+class WordIds:
+  """Maps words to their index in a list, and others to the list's size.
+
+  Words are compared by 62-bit fingerprints in a sorted array. Unlike a lookup
+  table this is a constant: the graph of a data set needs no initialization and
+  no resource, wherever it is copied.
+  """
+
+  def __init__(self, words: Sequence[str]):
+    """Raises `ValueError` if words occur twice (or share a fingerprint)."""
+    fingerprints = _fingerprint(tf.constant(list(words), tf.string)).numpy()
+    order = np.argsort(fingerprints)
+    self._sorted = fingerprints[order]
+    self._order = order.astype(np.int64)
+    self._size = len(words)
+    if (np.diff(self._sorted) == 0).any():
+      raise ValueError('The words of a vocabulary must be distinct.')
+
+  def __call__(self, words: tf.Tensor) -> tf.Tensor:
+    """Maps a vector of words to ids int64 from 0; unknown words are `size`."""
+    fingerprints = _fingerprint(words)
+    # As `tf.searchsorted`, without its dozen operations for any rank: each
+    # operation costs time in every iterator.
+    place = tf.raw_ops.LowerBound(
+      sorted_inputs=self._sorted[np.newaxis],
+      values=fingerprints[tf.newaxis],
+      out_type=tf.int64,
+    )[0]
+    place = tf.minimum(place, self._size - 1)
+    found = tf.equal(tf.gather(self._sorted, place), fingerprints)
+    return tf.where(
+      found,
+      tf.gather(self._order, place),
+      tf.constant(self._size, tf.int64),
+    )
+
+
+def load_vocabulary(
+  *,
+  path: Optional[str],
+  cache_dir: Optional[str],
+  name: str,
+  size: int,
+  option: str,
+  database: pathlib.Path,
+  split: str,
+  words_of: Callable[[bytes], Iterable[str]],
+) -> list[str]:
+  """Loads the `size` most frequent words or tags.
+
+  Args:
+    path: The user's file of counts, or None.
+    cache_dir: Folder to search otherwise, and then its folder `datasets`, where
+      TFF saves the file. None for ~/.tff.
+    name: Name of the file.
+    size: Number of words.
+    option: Name of the user's option for `size`.
+    database: Data set to count if there is no file; the counts are saved in its
+      folder.
+    split: Split of the database.
+    words_of: Returns the words of one serialized example.
+
+  Returns:
+    The words, most frequent first.
+
+  Raises:
+    DataError: If the file is missing, invalid, or has fewer words.
+  """
+  folder = sqlite_files.cache_folder(cache_dir)
+  if path is not None:
+    found = pathlib.Path(path)
+    if not found.is_file():
+      raise data_files.DataError(
+        f'There is no file {path}, which was named as the list of counts.'
+      )
+  else:
+    places = [folder / name, folder / 'datasets' / name]
+    found = next((p for p in places if p.is_file()), places[0])
+  if not found.is_file():
+    logging.info('Counting %s for %s (only once).', database, found)
+    _write_counts(found, count_by_client(database, split, words_of))
+  words = read_counts(found)
+  if len(words) < size:
+    raise data_files.DataError(
+      f'{found} has {len(words)} entries, but `{option}` is {size}; ask for '
+      f'at most {len(words)} or name a longer list.'
+    )
+  return words[:size]
+
+
+def read_counts(path: pathlib.Path) -> list[str]:
+  """Reads the words of a counts file, most frequent first.
+
+  The file has lines of a word and a number, or one JSON object from words to
+  numbers: TFF's formats of words and of tags.
+
+  Raises:
+    DataError: If it has neither format.
+  """
+  what = 'list of lines of a word and its count, or of one JSON object'
+  with data_files.reading(path, what), open(path, encoding='utf-8') as file:
+    if file.read(1) == '{':
+      counts = pandas.Series(json.loads('{' + file.read())).astype('int64')
+    else:
+      frame = pandas.read_csv(
+        path,
+        sep=r'\s+',
+        names=['word', 'count', 'more'],
+        dtype={'word': str, 'count': 'int64', 'more': str},
+        quoting=csv.QUOTE_NONE,
+        na_filter=False,
+      )
+      if not frame['more'].isin(['', np.nan]).all() or not len(frame):
+        raise ValueError('there are no lines of two columns')
+      counts = frame.set_index('word', verify_integrity=True)['count']
+  # Stable: equal counts keep the order of the file.
+  ordered: list[str] = counts.sort_values(
+    ascending=False, kind='stable'
+  ).index.tolist()
+  return ordered
+
+
+def count_by_client(
+  database: pathlib.Path,
+  split: str,
+  words_of: Callable[[bytes], Iterable[str]],
+  most_words: int = _MOST_WORDS,
+) -> dict[str, int]:
+  """Counts the clients that use each word, most frequent first.
+
+  Memory is bounded by one client and `most_words` counters: beyond that, words
+  with the smallest counts are dropped, so that a word's count can be too small
+  by its count when it was dropped. This does not affect words that are frequent
+  enough for a vocabulary.
+
+  Args:
+    database: A TFF data set in SQLite.
+    split: Split to count.
+    words_of: Returns the words of one serialized example.
+    most_words: Maximum number of words counted at once.
+
+  Raises:
+    DataError: If an example is damaged.
+  """
+  counts: dict[str, int] = {}
+  dropped = 0
+  for examples in sqlite_files.examples_by_client(database, split):
+    try:
+      seen = {word for example in examples for word in words_of(example)}
+    # The exception's class depends on the installed protobuf.
+    except Exception as e:  # pylint: disable=broad-exception-caught
+      raise data_files.DataError(
+        f'{database}: a client of split {split!r} has an example that is no '
+        f'tf.train.Example with UTF-8 text ({e}).'
+      ) from e
+    for word in seen:
+      counts[word] = counts.get(word, 0) + 1
+    while len(counts) > most_words:
+      dropped += 1
+      counts = {word: n for word, n in counts.items() if n > dropped}
+  return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _fingerprint(words: tf.Tensor) -> tf.Tensor:
+  return tf.strings.to_hash_bucket_fast(words, 2**62)
+
+
+def _write_counts(path: pathlib.Path, counts: dict[str, int]) -> None:
+  partial = path.with_name(f'{path.name}.{os.getpid()}.partial')
+  try:
+    if path.name.endswith('tag_count'):
+      partial.write_text(json.dumps(counts), encoding='utf-8')
+    else:
+      # Words with separators of the file format could not be read back.
+      lines = (
+        f'{word} {n}\n'
+        for word, n in counts.items()
+        if not re.search(r'[ \t\r\n]', word)
+      )
+      with open(partial, 'w', encoding='utf-8') as file:
+        file.writelines(lines)
+    os.replace(partial, path)
+  except OSError as e:
+    raise data_files.DataError(
+      f'The counts cannot be saved to {path} ({e.strerror}); make its folder '
+      'writable, or give a file of counts.'
+    ) from e

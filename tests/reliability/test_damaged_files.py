@@ -16,22 +16,17 @@ from hypothesis import strategies
 
 from tasks import partition
 from tasks.formats import data_files
-from tasks.formats import idx
 from tasks.formats import sqlite_files
-from tasks.formats import vocabulary
 from tasks.formats import weight_files as weights
-from tasks.formats import wordpiece
 from tasks.images import cifar
 from tasks.images import gld23k
 from tasks.images import mnist
-from tasks.problems import libsvm_logistic
 from tasks.text import text_classification
 from tests import made_up
 from tests.reliability import mutations
 from tests.tasks import helpers
 from tests.tasks import test_cifar
 from tests.tasks.formats import test_idx
-from tests.tasks.formats import test_weight_files
 from tff_adaptive import errors
 from tff_adaptive.lab.recording import tables
 from tff_adaptive.lab.recording.checkpoints import folder as checkpoints
@@ -124,7 +119,7 @@ def _check_gzipped(found, whole):
 
 
 def _read_idx(folder):
-  return idx.read_pair(folder, 'train', num_classes=10, get=_GET)
+  return mnist.read_pair(folder, 'train', num_classes=10, get=_GET)
 
 
 def _text(name, text):
@@ -294,34 +289,9 @@ READERS = {
   'sqlite': Reader(_write_sqlite, _read_sqlite, _check_sqlite),
   'idx': Reader(_write_plain, _read_idx, _labelled(10)),
   'idx_gzip': Reader(_write_gzipped, _read_idx, _check_gzipped),
-  'libsvm': Reader(
-    _text('a', '+1 1:0.5 3:2\n-1 2:1 3:1e-3\n+1 1:1\n'),
-    lambda folder: libsvm_logistic.read(folder / 'a', num_features=3, get=_GET),
-    _labelled(2),
-  ),
-  'csv': Reader(
-    _text('a.csv', 'label,text\n1,"one, two"\n2,three four\n4,"a ""b"""\n'),
-    lambda folder: text_classification.read_csv(folder / 'a.csv', 4, _GET),
-    _labelled(4),
-  ),
-  'writers': Reader(
-    _text('a.csv', 'index,hsf_series,writer_id\n0,1,5\n1,1,5\n2,0,77\n'),
-    lambda folder: mnist.read_writers(folder / 'a.csv', 3),
-    lambda found, whole: _equal((found.shape, found.min() >= 0), ((3,), True)),
-  ),
-  'counts': Reader(
-    _text('a', 'the 90\nof 50\n\nword 3\n'),
-    lambda folder: vocabulary.read_counts(folder / 'a'),
-    lambda found, whole: _equal(len(set(found)), len(found)),
-  ),
-  'counts_json': Reader(
-    _text('a', '{"python": 90, "c#": 50, "java": 3}'),
-    lambda folder: vocabulary.read_counts(folder / 'a'),
-    lambda found, whole: _equal(len(set(found)), len(found)),
-  ),
   'tokens': Reader(
     _text('a', '[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\n##s\n'),
-    lambda folder: wordpiece.read_vocabulary(folder / 'a'),
+    lambda folder: text_classification.read_vocabulary(folder / 'a'),
     lambda found, whole: _equal(found[0], '[PAD]'),
   ),
   'images': Reader(
@@ -346,11 +316,6 @@ READERS = {
   'npz': Reader(
     lambda folder: np.savez(folder / 'a.npz', **_arrays()),
     lambda folder: weights.read_npz(folder / 'a.npz'),
-    _check_arrays,
-  ),
-  'safetensors': Reader(
-    lambda folder: test_weight_files.write_safetensors(folder / 'a', _arrays()),
-    lambda folder: weights.read_safetensors(folder / 'a'),
     _check_arrays,
   ),
   'partition': Reader(

@@ -77,7 +77,7 @@ def test_damaged_binary_files_are_named(tmp_path):
     data_files.DataError, match=r'record 1: a label below 20.*got 21'
   ):
     _read_binary(path, 20, 100)
-  with pytest.raises(data_files.DataError, match='cannot be read'):
+  with pytest.raises(data_files.DataError, match='no whole file'):
     _read_binary(tmp_path)
 
 

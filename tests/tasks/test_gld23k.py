@@ -109,7 +109,7 @@ def test_damaged_files_are_named(folder):
       tasks.create('gld23k', cache_dir=str(folder), **_SMALL)
   for examples, message in (
     ([b'something else'], 'image/encoded_jpeg and class'),
-    ([_example(50, 50, 203, 0)], 'below 203; the first one: class 203'),
+    ([_example(50, 50, 203, 0)], 'below 203: class 203'),
   ):
     _write(path, examples)
     with pytest.raises(tasks.DataError, match=message):

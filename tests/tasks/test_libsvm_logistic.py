@@ -36,7 +36,10 @@ def test_the_larger_label_is_the_positive_one(tmp_path, low, high):
     ('1 1:1\n1 2:1\n', 'two different labels, got 1: 1'),
     ('2 1:1\n\n1 2:1\n3\n', 'two different labels, got 3: 1, 2, 3'),
     ('1 1:1\nnan 2:1\n', 'two different labels, got 2: 1, nan'),
-    ('1 1:1\n-1 2\n', 'pairs index:value, with ascending indices from 1 to 4'),
+    (
+      '1 1:1\n-1 2\n',
+      'pairs index:value a line, with ascending indices from 1 to 4',
+    ),
     ('1 1:1\nhello 2:1\n', "pairs.* b'hello'"),
     ('1 1:1\n-1 2:x\n', "pairs.* b'x'"),
     ('1 1:1\n-1 0:1\n', 'ascending indices from 1 to 4: Invalid index 0'),

@@ -11,7 +11,7 @@ import pytest
 import tasks
 from tasks import client_data
 from tasks.formats import sqlite_files
-from tasks.formats import vocabulary
+from tasks.text import stackoverflow
 from tests.tasks import helpers
 
 _USERS = 300_000
@@ -141,7 +141,7 @@ def test_counting_words_is_bounded_by_the_vocabulary(folder):
   path = folder / 'stackoverflow.sqlite'
   words_of = lambda blob: [blob.hex()]
   before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-  counts = vocabulary.count_by_client(path, 'train', words_of)
+  counts = stackoverflow.count_by_client(path, 'train', words_of)
   grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
   assert len(counts) <= _KINDS and sum(counts.values()) == 3 * _USERS
   assert grown < 50 * 1024  # Kibibytes.

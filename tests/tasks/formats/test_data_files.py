@@ -14,25 +14,23 @@ import tensorflow as tf
 
 from tasks import preprocessing
 from tasks.formats import data_files
-from tasks.formats import idx
 from tasks.formats import sqlite_files
-from tasks.formats import vocabulary
 from tasks.formats import weight_files
-from tasks.formats import wordpiece
 from tasks.images import cifar
 from tasks.images import gld23k
 from tasks.images import mnist
 from tasks.problems import libsvm_logistic
+from tasks.text import stackoverflow
 from tasks.text import text_classification
 
 _GET = 'Get it.'
 _READERS = {
-  'idx': lambda path: idx.read(path, 1, _GET),
+  'idx': lambda path: mnist.read_idx(path, 1, _GET),
   'libsvm': lambda path: libsvm_logistic.read(path, num_features=3, get=_GET),
   'csv': lambda path: text_classification.read_csv(path, 4, _GET),
   'writers': lambda path: mnist.read_writers(path, 3),
-  'counts': vocabulary.read_counts,
-  'tokens': wordpiece.read_vocabulary,
+  'counts': stackoverflow.read_counts,
+  'tokens': text_classification.read_vocabulary,
   'images': lambda path: cifar.read_binary([path], num_classes=(10,), get=_GET),
   'jpegs': lambda path: cifar.read_jpegs(path, num_classes=10, get=_GET),
   'records': lambda path: gld23k.check_records(path, _GET),
@@ -91,7 +89,7 @@ def test_gzip_that_inflates_without_end(tmp_path):
   assert 'have 1008 bytes' in _told(_READERS['idx'], path)
   with gzip.open(path, 'wb') as file:
     file.write(bytes([0, 0, 8, 3]) + b'\xff' * 12)
-  assert 'are read into memory' in _told(idx.read, path, 3, _GET)
+  assert 'are read into memory' in _told(mnist.read_idx, path, 3, _GET)
 
 
 def test_archive_that_inflates_without_end(tmp_path):

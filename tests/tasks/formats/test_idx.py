@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tasks.formats import data_files
-from tasks.formats import idx
+from tasks.images import mnist
 
 
 def write_idx(path, array):
@@ -27,7 +27,9 @@ def write_pair(folder, prefix, count, seed=0):
 
 
 def _read_pair(folder, num_classes=10):
-  return idx.read_pair(folder, 'train', num_classes=num_classes, get='Get it.')
+  return mnist.read_pair(
+    folder, 'train', num_classes=num_classes, get='Get it.'
+  )
 
 
 def test_plain_and_compressed_files_are_read(tmp_path):

@@ -215,7 +215,7 @@ def test_files_that_are_no_tables(tmp_path):
     ('none.csv', 'There is no file .*none.csv. The first line names'),
     ('none.npz', 'There is no file .*none.npz; an archive'),
     ('empty', 'empty: a folder of CSV files.*was expected'),
-    ('bytes.csv', 'bytes.csv is not valid UTF-8 file'),
+    ('bytes.csv', 'bytes.csv is no whole CSV file.*decode'),
     ('bytes.npz', 'bytes.npz is no whole NumPy archive'),
     ('a\0b', 'null byte'),
   ):

@@ -8,12 +8,12 @@ import pytest
 import tensorflow as tf
 
 from tasks.formats import data_files
-from tasks.formats import vocabulary
+from tasks.text import stackoverflow
 
 
 def test_words_are_numbered_by_their_place():
   words = [f'w{i}' for i in range(5000)] + ['the', ',', "it's", 'é']
-  ids = vocabulary.WordIds(words)
+  ids = stackoverflow.WordIds(words)
   assert ids(tf.constant(words)).numpy().tolist() == list(range(5004))
   assert (
     ids(tf.constant(['nobody', '', 'w5000'])).numpy().tolist() == [5004] * 3
@@ -22,7 +22,7 @@ def test_words_are_numbered_by_their_place():
 
 
 def test_words_can_be_numbered_inside_a_graph():
-  ids = vocabulary.WordIds(['a', 'b'])
+  ids = stackoverflow.WordIds(['a', 'b'])
   dataset = (
     tf.data.Dataset.from_tensor_slices(['b', 'x', 'a']).batch(2).map(ids)
   )
@@ -31,15 +31,15 @@ def test_words_can_be_numbered_inside_a_graph():
 
 def test_words_must_be_distinct():
   with pytest.raises(ValueError, match='distinct'):
-    vocabulary.WordIds(['a', 'b', 'a'])
+    stackoverflow.WordIds(['a', 'b', 'a'])
 
 
 def test_both_forms_of_counts_are_read(tmp_path):
   path = tmp_path / 'counts'
   path.write_text('rare 1\nthe 30\n, 30\n\nof 20\n')
-  assert vocabulary.read_counts(path) == ['the', ',', 'of', 'rare']
+  assert stackoverflow.read_counts(path) == ['the', ',', 'of', 'rare']
   path.write_text(json.dumps({'rare': 1, 'the': 30, 'of': 20}))
-  assert vocabulary.read_counts(path) == ['the', 'of', 'rare']
+  assert stackoverflow.read_counts(path) == ['the', 'of', 'rare']
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,8 @@ def test_both_forms_of_counts_are_read(tmp_path):
     (b'the 30\nof twenty\n', 'lines of a word and its count.*twenty'),
     (b'the\n', 'lines of a word and its count'),
     (b'the 30 1\n', 'lines of a word and its count'),
-    (b'{"the": 30', 'or one JSON object'),
-    (b'{"the": "many"}', 'or one JSON object.*many'),
+    (b'{"the": 30', 'or of one JSON object'),
+    (b'{"the": "many"}', 'or of one JSON object.*many'),
     (b'\xff\xfe\x00', "can't decode byte"),
   ],
 )
@@ -59,7 +59,7 @@ def test_other_files_are_refused(tmp_path, content, message):
   path = tmp_path / 'counts'
   path.write_bytes(content)
   with pytest.raises(data_files.DataError, match=message):
-    vocabulary.read_counts(path)
+    stackoverflow.read_counts(path)
 
 
 def _database(path):
@@ -92,7 +92,9 @@ def _words_of(blob):
 
 def test_counts_are_of_users_not_of_occurrences(tmp_path):
   _database(tmp_path / 'd.sqlite')
-  counts = vocabulary.count_by_client(tmp_path / 'd.sqlite', 'train', _words_of)
+  counts = stackoverflow.count_by_client(
+    tmp_path / 'd.sqlite', 'train', _words_of
+  )
   assert list(counts.items()) == [
     ('all', 6),
     ('w0', 6),
@@ -114,12 +116,12 @@ def test_an_example_that_is_no_text_is_an_error(tmp_path):
     data_files.DataError,
     match=r"d.sqlite: a client of split 'train' has an example",
   ):
-    vocabulary.count_by_client(tmp_path / 'd.sqlite', 'train', _words_of)
+    stackoverflow.count_by_client(tmp_path / 'd.sqlite', 'train', _words_of)
 
 
 def test_a_bounded_counter_keeps_the_frequent_words(tmp_path):
   _database(tmp_path / 'd.sqlite')
-  counts = vocabulary.count_by_client(
+  counts = stackoverflow.count_by_client(
     tmp_path / 'd.sqlite', 'train', _words_of, most_words=4
   )
   assert len(counts) <= 4
@@ -137,7 +139,7 @@ def _load(tmp_path, **changes):
     split='train',
     words_of=_words_of,
   )
-  return vocabulary.load(**dict(arguments, **changes))
+  return stackoverflow.load_vocabulary(**dict(arguments, **changes))
 
 
 def test_counted_words_are_kept_beside_the_data(tmp_path):

@@ -11,7 +11,7 @@ from typing import Optional
 import tensorflow as tf
 from absl import logging as absl_logging
 
-from tasks import class_names
+from tasks import catalogue
 from tasks import encodings
 from tff_adaptive import models
 
@@ -85,7 +85,7 @@ def write(
       shift, scale = encoding.target
       told['target'] = {'shift': shift, 'scale': scale}
   shape = outputs[0]['shape']
-  names = class_names.of(task, shape[-1], keras_model) if shape else ()
+  names = catalogue.classes_of(task, shape[-1], keras_model) if shape else ()
   if names:
     told['classes'] = list(names)
   return told

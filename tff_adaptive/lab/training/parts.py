@@ -11,8 +11,8 @@ from typing import Optional
 
 import tensorflow_federated as tff
 
+from tasks import assembly
 from tasks import client_data
-from tasks import fine_tuning
 from tff_adaptive import adapters
 from tff_adaptive import errors
 from tff_adaptive import models
@@ -85,7 +85,7 @@ def freeze(
       f'{", ".join(names)}.'
     )
   return models.CheckedTask(
-    task.datasets, fine_tuning.freeze(task.model_fn, chosen.__contains__)
+    task.datasets, assembly.freeze(task.model_fn, chosen.__contains__)
   )
 
 

@@ -264,7 +264,7 @@ def _with_schema(
   """Gives a column of words those of the schema; others count as empty."""
   if column.kind != 'words' or column.name not in schema:
     return column
-  words = tuple(map(str, schema[column.name]))
+  words = tuple(dict.fromkeys(map(str, schema[column.name])))
   known = examples.words[column.name].isin(words)
   if not known.any():
     raise data_files.DataError(

@@ -410,11 +410,14 @@ def _labels(
     values = _numbers(where, cells, examples.marks)
     told = 'The loss is of the scaled label; the error has its own unit.'
     return values[:, np.newaxis], (), [told] if options.standardize else []
-  words, notes = columns.names_of(cells, 'labels')
+  # Of words and numbers that are equal, one spelling, also in a schema.
+  given_first = pandas.concat([pandas.Series(given or [], dtype=object), cells])
+  words, notes = columns.names_of(given_first, 'labels')
+  listed, words = words[: len(given or [])], words[len(given or []) :]
   if given is None:
     classes = sorted(set(words), key=_order)
     if all(_order(word)[0] == 0 for word in classes):
-      notes += _check_classes(where, classes, len(words))
+      _check_classes(where, classes, len(words))
     else:
       classes.sort()
     if len(classes) < 2:
@@ -427,7 +430,7 @@ def _labels(
         f'{where} has {len(classes):,} different labels in {len(words):,} rows.'
       )
   else:
-    classes = list(dict.fromkeys(map(str, given)))
+    classes = list(dict.fromkeys(listed))
     if unknown := sorted(set(words) - set(classes)):
       raise data_files.DataError(
         f'{where} has the label {unknown[0][:40]!r}, which --table_schema does '
@@ -449,7 +452,7 @@ def _order(word: str) -> tuple[int, float, str]:
     return 1, 0.0, word
 
 
-def _check_classes(where: str, classes: Sequence[str], rows: int) -> list[str]:
+def _check_classes(where: str, classes: Sequence[str], rows: int) -> None:
   """Checks that numbers are classes rather than values to predict."""
   whole = all(float(word).is_integer() for word in classes)
   if len(classes) > 50 and (not whole or len(classes) * 2 > rows):
@@ -457,7 +460,6 @@ def _check_classes(where: str, classes: Sequence[str], rows: int) -> list[str]:
       f'{where} has {len(classes):,} different labels in {rows:,} rows, all of '
       'them numbers; to predict numbers, give --table_target=number.'
     )
-  return []
 
 
 def _numbers(where: str, cells: pandas.Series, marks: Any) -> np.ndarray:

@@ -102,6 +102,16 @@ def test_a_schema_leaves_no_trace_of_examples(folder):
   assert exported(create('people.csv', given)) == before
 
 
+def test_classes_of_a_schema_are_numbers_in_any_spelling(folder):
+  text = (folder / 'people.csv').read_text()
+  text = text.replace(',yes,', ',1.0,').replace(',no,', ',0,')
+  (folder / 'people.csv').write_text(text)
+  given = schema(
+    folder, age=[0, 100], city=['Rome'] * 2 + ['Oslo'], label=[0, 1]
+  )
+  assert create('people.csv', given).datasets.train_data.classes == ('0', '1')
+
+
 def test_vocabularies_are_hashed_or_given(folder):
   classes = schema(folder, label=['0', '1'])
   text = ('--table_text=note', classes)

@@ -13,16 +13,16 @@ from collections.abc import Mapping
 from typing import Any
 from typing import TYPE_CHECKING
 
-from tasks import catalogue
+from tasks import registry
 from tasks import shared
 from tasks import user_tasks
-from tasks.catalogue import Published as Published
-from tasks.catalogue import short as short
-from tasks.catalogue import task as task
-from tasks.catalogue import TaskInfo
-from tasks.catalogue import TASKS
 from tasks.formats.data_files import DataError as DataError
 from tasks.formats.data_files import PartitionError as PartitionError
+from tasks.registry import Published as Published
+from tasks.registry import short as short
+from tasks.registry import task as task
+from tasks.registry import TaskInfo
+from tasks.registry import TASKS
 from tasks.shared import Divided as Divided
 from tasks.shared import Options as Options
 from tasks.user_tasks import is_place as is_place
@@ -46,7 +46,7 @@ def info(name: str) -> TaskInfo:
     ValueError: If there is no such task.
   """
   if user_tasks.is_place(name):
-    return catalogue.own(name, name)
+    return registry.own(name, name)
   if name not in TASKS:
     raise ValueError(
       f'A task must be one of {", ".join(names())}, got {name!r}'

@@ -16,9 +16,9 @@ from typing import Union
 
 import numpy as np
 
-from tasks import catalogue
 from tasks import partition as partition_lib
-from tasks.divisions import distances
+from tasks import registry
+from tasks.partitioners import distances
 from tff_adaptive import drawing
 from tff_adaptive.lazy import alt
 
@@ -237,5 +237,5 @@ def _labels(data: Any, task: str) -> tuple[np.ndarray, tuple[str, ...]]:
   labels.
   """
   labels, between = distances.as_labels(data.arrays['label'])
-  known = catalogue.classes_of(task, int(labels.max()) + 1)
+  known = registry.classes_of(task, int(labels.max()) + 1)
   return labels, between or data.classes or known

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tff_adaptive import lazy
 
 if TYPE_CHECKING:
-  from tasks import assembly as assembly
+  from tasks import builders as builders
   from tasks import client_data as client_data
   from tasks import encodings as encodings
   from tasks import preprocessing as preprocessing
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
   from tasks.models import vit as vit
 else:
   for _name in (
-    'tasks.assembly',
+    'tasks.builders',
     'tasks.client_data',
     'tasks.encodings',
-    'tasks.assembly',
+    'tasks.builders',
     'tasks.preprocessing',
     'tasks.formats.columns',
     'tasks.formats.sqlite_files',

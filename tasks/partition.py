@@ -16,7 +16,7 @@ Sizes come from `equal_sizes`, `sizes_in_range` or `draw_sizes`, or are a list
 of counts. Of the latter's rules linear, square and exponential are those of
 flwr-datasets; dirichlet is 'iid-diff-quantity' of NIID-Bench (Li et al., arXiv
 2102.02079, Section 4.3), lognormal has few large clients (Li et al., arXiv
-1812.06127). `tasks.divisions` has further rules for labels and features.
+1812.06127). `tasks.partitioners` has further rules for labels and features.
 """
 
 import dataclasses

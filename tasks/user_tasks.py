@@ -26,7 +26,7 @@ from typing import Literal
 from typing import Optional
 from typing import Union
 
-from tasks import catalogue
+from tasks import registry
 from tasks.formats import data_files
 from tff_adaptive import errors
 from tff_adaptive import parameters
@@ -247,7 +247,7 @@ def _meant(annotation: Any, default: Any) -> Any:
   return annotation
 
 
-def summary(task: catalogue.TaskInfo) -> str:
+def summary(task: registry.TaskInfo) -> str:
   """Returns a one-line summary of a user's task."""
   try:
     words = look_up(task.place).summary
@@ -263,7 +263,7 @@ def _current_folder() -> Optional[str]:
     return None
 
 
-def create(task: catalogue.TaskInfo, options: Mapping[str, Any]) -> Any:
+def create(task: registry.TaskInfo, options: Mapping[str, Any]) -> Any:
   """Creates a user's task.
 
   Args:

@@ -62,7 +62,7 @@ _MOST_FILES = 18
 # The rooms of tasks/, which know nothing of what stands around them.
 _ROOMS_OF_TASKS = {
   # On what partitions are: tasks/partition.py.
-  'tasks.divisions': {'tasks', 'tasks.divisions', 'tasks.formats'},
+  'tasks.partitioners': {'tasks', 'tasks.partitioners', 'tasks.formats'},
   'tasks.formats': {'tasks.formats'},
   'tasks.models': {'tasks.formats', 'tasks.models'},
 }

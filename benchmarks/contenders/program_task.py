@@ -9,7 +9,7 @@ import tensorflow as tf
 import workload
 
 import tasks
-from tasks import assembly
+from tasks import builders
 from tasks import partition
 from tff_adaptive import parameters
 
@@ -60,7 +60,7 @@ class Workload(tasks.Options):
         keras_model.set_weights(start)
       return keras_model
 
-    return assembly.partitioned_task(
+    return builders.partitioned_task(
       train=examples_of_all,
       test=examples_of_all,
       split=split,

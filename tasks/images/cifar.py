@@ -21,18 +21,18 @@ from typing import Optional
 
 import numpy as np
 
-from tasks import catalogue
 from tasks import partition as partition_lib
+from tasks import registry
 from tasks import shared
 from tasks import synthetic
-from tasks.divisions import splits
 from tasks.formats import data_files
-from tasks.lazy import assembly
+from tasks.lazy import builders
 from tasks.lazy import client_data
 from tasks.lazy import preprocessing
 from tasks.lazy import resnet
 from tasks.lazy import sqlite_files
 from tasks.lazy import vit
+from tasks.partitioners import splits
 from tff_adaptive import parameters
 from tff_adaptive.lazy import tf
 from tff_adaptive.lazy import tff
@@ -286,13 +286,13 @@ def _decode(path: pathlib.Path, files: list[bytes], get: str) -> np.ndarray:
 _CIFAR_10_CLASSES = 10
 
 
-@catalogue.task(
+@registry.task(
   'cifar10_image',
   summary='Classify the images of CIFAR-10, split by label skew.',
   model='ResNet-18 with group normalisation, 11,181,642 weights',
   clients='500 of 100 images (--cifar10_image_num_clients)',
   files=('cifar-10-batches-bin/*.bin',),
-  published=catalogue.Published('Reddi et al., arXiv 2003.00295', 4000, 10, 20),
+  published=registry.Published('Reddi et al., arXiv 2003.00295', 4000, 10, 20),
   small_options=dict(model='resnet8', crop_size=8, batch_size=8),
 )
 class Cifar10Image(shared.Divided):
@@ -341,7 +341,7 @@ class Cifar10Image(shared.Divided):
         self.cache_dir, self.seed
       )
     train_map, test_map = build_maps(self.crop_size, self.distort, self.pixels)
-    return assembly.partitioned_task(
+    return builders.partitioned_task(
       train=dict(image=images, label=labels),
       test=dict(image=test_images, label=test_labels),
       split=splits.build(labels, options),
@@ -351,7 +351,7 @@ class Cifar10Image(shared.Divided):
       to_model=test_map,
       augment=train_map,
       build_model=lambda: build_model(_CIFAR_10_CLASSES, options),
-      loss=assembly.cross_entropy,
+      loss=builders.cross_entropy,
       metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
     )
 
@@ -390,13 +390,13 @@ _BUFFER = 500
 _FILE = 'cifar100.sqlite'
 
 
-@catalogue.task(
+@registry.task(
   'cifar100_image',
   summary='Classify the images of CIFAR-100, split by Pachinko allocation.',
   model='ResNet-18 with group normalisation, 11,227,812 weights',
   clients='500 of 100 images',
   files=('cifar100.sqlite',),
-  published=catalogue.Published('Reddi et al., arXiv 2003.00295', 4000, 10, 20),
+  published=registry.Published('Reddi et al., arXiv 2003.00295', 4000, 10, 20),
   small_options=dict(model='resnet8', crop_size=8, batch_size=8),
 )
 class Cifar100Image(shared.Divided):
@@ -483,7 +483,7 @@ class Cifar100Image(shared.Divided):
         "{}=head needs {model} to be 'vit_s', got {given!r}.",
         given=self.model,
       )
-    assembly.check_fine_tuning(self.fine_tune, self.weights_dir, self.data)
+    builders.check_fine_tuning(self.fine_tune, self.weights_dir, self.data)
     train_map, test_map = build_maps(
       self.crop_size,
       self.distort,
@@ -496,8 +496,8 @@ class Cifar100Image(shared.Divided):
       train, test = _load_native(self.cache_dir, self.seed)
     else:
       arrays, test = _load_pooled(self.cache_dir, self.seed)
-      train = assembly.divided(arrays, _split(arrays, options), options)
-    return assembly.task(
+      train = builders.divided(arrays, _split(arrays, options), options)
+    return builders.task(
       train_data=train,
       test_data=test,
       train_preprocess_fn=preprocessing.build_train(
@@ -513,7 +513,7 @@ class Cifar100Image(shared.Divided):
       build_model=lambda: build_model(_CIFAR_100_CLASSES, options),
       may_fail=self.weights_dir is not None,
       head_only=self.fine_tune == 'head',
-      loss=assembly.cross_entropy,
+      loss=builders.cross_entropy,
       metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
     )
 
@@ -544,7 +544,7 @@ def _synthetic(options: Any) -> Any:
       options, partition='pam', num_clients=20, examples_per_client=20
     )
   return (
-    assembly.divided(arrays, _split(arrays, options), options),
+    builders.divided(arrays, _split(arrays, options), options),
     tf.data.Dataset.from_tensor_slices(
       _arrays(test_images, test_labels // 5, test_labels)
     ),
@@ -577,7 +577,7 @@ def _load_native(cache_dir: str | None, seed: int) -> Any:
     )
     for clients, name in zip(splits, ('train', 'test'), strict=True)
   )
-  return train, assembly.centralized(test, seed)
+  return train, builders.centralized(test, seed)
 
 
 def _load_pooled(cache_dir: str | None, seed: int) -> Any:

@@ -14,13 +14,13 @@ from typing import Optional
 
 import numpy as np
 
-from tasks import catalogue
 from tasks import partition
+from tasks import registry
 from tasks import shared
 from tasks import synthetic
-from tasks.divisions import splits
 from tasks.formats import data_files
-from tasks.lazy import assembly
+from tasks.lazy import builders
+from tasks.partitioners import splits
 from tff_adaptive import parameters
 from tff_adaptive.lazy import tf
 from tff_adaptive.lazy import tff
@@ -28,7 +28,7 @@ from tff_adaptive.lazy import tff
 _TEST_SHARE = 0.2
 
 
-@catalogue.task(
+@registry.task(
   'digits',
   summary='Handwritten digits of scikit-learn, 8 x 8, by label skew.',
   model='CNN, 2 convolutions and 2 dense layers, 13,706 weights',
@@ -59,7 +59,7 @@ class Digits(shared.Divided):
 
   def create(self) -> tff.simulation.baselines.BaselineTask:
     train, test, split = divided(self)
-    return assembly.partitioned_task(
+    return builders.partitioned_task(
       train=train,
       test=test,
       split=split,
@@ -68,7 +68,7 @@ class Digits(shared.Divided):
       eval_batch_size=64,
       to_model=_to_model,
       build_model=_build_model,
-      loss=assembly.cross_entropy,
+      loss=builders.cross_entropy,
       metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
     )
 
@@ -142,7 +142,7 @@ def _build_model() -> tf.keras.Model:
 _WIDTHS = (64, 32, 8, 32, 64, 64)
 
 
-@catalogue.task(
+@registry.task(
   'digits_autoencoder',
   summary='Compress handwritten digits to 8 numbers and back.',
   model='6 dense layers, 13,064 weights',
@@ -153,7 +153,7 @@ class DigitsAutoencoder(Digits):
 
   def create(self) -> tff.simulation.baselines.BaselineTask:
     train, test, split = divided(self)
-    return assembly.partitioned_task(
+    return builders.partitioned_task(
       train=train,
       test=test,
       split=split,

@@ -15,11 +15,11 @@ from typing import Any
 from typing import Literal
 from typing import Optional
 
-from tasks import catalogue
 from tasks import partition
+from tasks import registry
 from tasks import shared
 from tasks import synthetic
-from tasks.lazy import assembly
+from tasks.lazy import builders
 from tasks.lazy import client_data
 from tasks.lazy import preprocessing
 from tasks.lazy import sqlite_files
@@ -59,7 +59,7 @@ def create(
   Args:
     options: The task's options.
     to_model: Maps a batch of examples to the model's input.
-    **model: `build_model`, `loss` and `metrics` of `assembly.task`.
+    **model: `build_model`, `loss` and `metrics` of `builders.task`.
 
   Raises:
     DataError: If emnist_all.sqlite is missing or invalid.
@@ -70,7 +70,7 @@ def create(
     data=options['data'],
     seed=options['seed'],
   )
-  return assembly.task(
+  return builders.task(
     train_data=train,
     test_data=test,
     train_preprocess_fn=preprocessing.build_train(
@@ -112,7 +112,7 @@ def load(
     )
     for clients, split in ((train, f'{prefix}_train'), (test, f'{prefix}_test'))
   )
-  return train, assembly.centralized(test, seed)
+  return train, builders.centralized(test, seed)
 
 
 def _synthetic(
@@ -129,13 +129,13 @@ def _synthetic(
   )
 
 
-@catalogue.task(
+@registry.task(
   'emnist_character',
   summary='Recognise handwritten characters, one client per writer.',
   model='CNN with dropout, 1,206,590 weights (62 classes)',
   clients='3,400 writers, 671,585 training examples',
   files=('emnist_all.sqlite',),
-  published=catalogue.Published('Reddi et al., arXiv 2003.00295', 1500, 10, 20),
+  published=registry.Published('Reddi et al., arXiv 2003.00295', 1500, 10, 20),
   small_options=dict(only_digits=True),
 )
 class EmnistCharacter(Options):
@@ -146,7 +146,7 @@ class EmnistCharacter(Options):
       self.values,
       to_model=_with_channel,
       build_model=lambda: build_cnn(num_classes(self.only_digits)),
-      loss=assembly.cross_entropy,
+      loss=builders.cross_entropy,
       metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
     )
 
@@ -180,13 +180,13 @@ _REDUCTIONS = {
 }
 
 
-@catalogue.task(
+@registry.task(
   'emnist_autoencoder',
   summary='Compress handwritten characters to 30 numbers and back.',
   model='8 dense layers, 2,837,314 weights',
   clients='3,400 writers, 671,585 training examples',
   files=('emnist_all.sqlite',),
-  published=catalogue.Published('Reddi et al., arXiv 2003.00295', 3000, 10, 20),
+  published=registry.Published('Reddi et al., arXiv 2003.00295', 3000, 10, 20),
   small_options=dict(only_digits=True),
 )
 class EmnistAutoencoder(Options):

@@ -13,12 +13,12 @@ from typing import Optional
 
 import numpy as np
 
-from tasks import catalogue
 from tasks import partition
+from tasks import registry
 from tasks import shared
 from tasks import synthetic
 from tasks.formats import data_files
-from tasks.lazy import assembly
+from tasks.lazy import builders
 from tasks.lazy import client_data
 from tasks.lazy import preprocessing
 from tasks.lazy import sqlite_files
@@ -32,7 +32,7 @@ NUM_CLASSES = 203
 _BUFFER = 1000
 
 
-@catalogue.task(
+@registry.task(
   'gld23k',
   summary='Tell the landmark on a photograph, one client per photographer.',
   model='ViT-S/16, 21,743,819 weights',
@@ -87,7 +87,7 @@ class Gld23k(shared.Options):
   """Of synthetic data."""
 
   def create(self) -> tff.simulation.baselines.BaselineTask:
-    assembly.check_fine_tuning(self.fine_tune, self.weights_dir, self.data)
+    builders.check_fine_tuning(self.fine_tune, self.weights_dir, self.data)
     if self.image_size % self.patch_size:
       raise parameters.ParameterError(
         'patch_size',
@@ -123,7 +123,7 @@ class Gld23k(shared.Options):
       images = preprocessing.central_crop(batch['image'], self.image_size)
       return scale(images), batch['label']
 
-    return assembly.task(
+    return builders.task(
       train_data=train,
       test_data=test,
       train_preprocess_fn=preprocessing.build_train(
@@ -145,7 +145,7 @@ class Gld23k(shared.Options):
       ),
       head_only=self.fine_tune == 'head',
       may_fail=self.weights_dir is not None,
-      loss=assembly.cross_entropy,
+      loss=builders.cross_entropy,
       metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
     )
 

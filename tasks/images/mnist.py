@@ -24,14 +24,14 @@ from typing import Optional
 
 import numpy as np
 
-from tasks import catalogue
 from tasks import partition
+from tasks import registry
 from tasks import shared
 from tasks import synthetic
-from tasks.divisions import splits
 from tasks.formats import data_files
-from tasks.lazy import assembly
+from tasks.lazy import builders
 from tasks.lazy import sqlite_files
+from tasks.partitioners import splits
 from tff_adaptive import parameters
 from tff_adaptive.lazy import pandas
 from tff_adaptive.lazy import tf
@@ -86,7 +86,7 @@ def create(
     split = splits.build(labels, options)
   # Shuffled: the first test images in the file are easier.
   order = np.random.default_rng([seed, 0x3157]).permutation(len(test_labels))
-  return assembly.partitioned_task(
+  return builders.partitioned_task(
     train=dict(label=labels, pixels=images),
     test=dict(label=test_labels[order], pixels=test_images[order]),
     split=split,
@@ -95,7 +95,7 @@ def create(
     eval_batch_size=250,
     to_model=_to_model(options.get('pixels', 'unit')),
     build_model=build_model,
-    loss=assembly.cross_entropy,
+    loss=builders.cross_entropy,
     metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
   )
 
@@ -198,13 +198,13 @@ def _to_model(scale: str) -> Callable[[Any], Any]:
   return to_model
 
 
-@catalogue.task(
+@registry.task(
   'mnist_character',
   summary='Recognise the digits of MNIST, by label skew or by writer.',
   model='CNN with dropout, 21,840 weights',
   clients='100 of 500 digits (--mnist_character_num_clients), or 539 writers',
-  files=catalogue.idx_files('mnist'),
-  published=catalogue.Published('Kim et al., arXiv 2306.11201', 500, 10, 64),
+  files=registry.idx_files('mnist'),
+  published=registry.Published('Kim et al., arXiv 2306.11201', 500, 10, 64),
 )
 class MnistCharacter(shared.Divided):
   """Images [batch, 28, 28, 1] in [0, 1], labels 0 to 9."""
@@ -250,13 +250,13 @@ class MnistCharacter(shared.Divided):
     return create('mnist', build_cnn, batch_size=64, options=self.values)
 
 
-@catalogue.task(
+@registry.task(
   'mnist_lenet',
   summary='LeNet on MNIST, two labels a client.',
   model='LeNet-5, 61,706 weights',
   clients='100 with two labels each (--mnist_lenet_num_clients)',
-  files=catalogue.idx_files('mnist'),
-  published=catalogue.Published(
+  files=registry.idx_files('mnist'),
+  published=registry.Published(
     'Mukherjee et al., arXiv 2307.06306', 500, 10, 20
   ),
 )
@@ -290,13 +290,13 @@ class MnistLenet(shared.Divided):
     )
 
 
-@catalogue.task(
+@registry.task(
   'mnist_logistic',
   summary='Logistic regression on MNIST, a convex problem.',
   model='logistic regression, 7,850 weights',
   clients='10 of 6,000 digits (--mnist_logistic_num_clients)',
-  files=catalogue.idx_files('mnist'),
-  published=catalogue.Published(
+  files=registry.idx_files('mnist'),
+  published=registry.Published(
     'Mukherjee et al., arXiv 2307.06306', 500, 10, 20
   ),
 )
@@ -323,13 +323,13 @@ class MnistLogistic(shared.Divided):
     return create('mnist', build_logistic, batch_size=20, options=self.values)
 
 
-@catalogue.task(
+@registry.task(
   'fmnist',
   summary='Classify the clothes of Fashion-MNIST, split by label skew.',
   model='CNN with dropout, 21,840 weights',
   clients='100 of 500 images (--fmnist_num_clients)',
-  files=catalogue.idx_files('fashion_mnist'),
-  published=catalogue.Published('Kim et al., arXiv 2306.11201', 1000, 10, 64),
+  files=registry.idx_files('fashion_mnist'),
+  published=registry.Published('Kim et al., arXiv 2306.11201', 1000, 10, 64),
 )
 class FashionMnist(shared.Divided):
   """Images [batch, 28, 28, 1] in [0, 1], labels 0 to 9."""

@@ -15,10 +15,10 @@ from typing import Optional
 
 import numpy as np
 
-from tasks import catalogue
 from tasks import partition
+from tasks import registry
 from tasks import shared
-from tasks.lazy import assembly
+from tasks.lazy import builders
 from tff_adaptive import parameters
 from tff_adaptive.lazy import tf
 from tff_adaptive.lazy import tff
@@ -27,12 +27,12 @@ _INPUTS, _CLASSES = 60, 10
 _TEST_SHARE = 0.1
 
 
-@catalogue.task(
+@registry.task(
   'fedprox_synthetic',
   summary='Synthetic(alpha, beta) of FedProx: clients of unlike models.',
   model='logistic regression, 610 weights',
   clients='30 (--fedprox_synthetic_num_clients), sizes by a lognormal law',
-  published=catalogue.Published('Li et al., arXiv 1812.06127', 200, 10, 10, 20),
+  published=registry.Published('Li et al., arXiv 1812.06127', 200, 10, 10, 20),
 )
 class FedProxSynthetic(shared.Options):
   """Inputs [batch, 60], labels 0 to 9."""
@@ -84,7 +84,7 @@ class FedProxSynthetic(shared.Options):
       )
     )
     mixed = rng.permutation(len(test['label']))
-    return assembly.partitioned_task(
+    return builders.partitioned_task(
       train=train,
       test={name: array[mixed] for name, array in test.items()},
       split=partition.in_order(sizes - tests),
@@ -93,7 +93,7 @@ class FedProxSynthetic(shared.Options):
       eval_batch_size=256,
       to_model=_to_model,
       build_model=_build_model,
-      loss=assembly.cross_entropy,
+      loss=builders.cross_entropy,
       metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
     )
 

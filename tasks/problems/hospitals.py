@@ -12,12 +12,12 @@ from typing import Optional
 
 import numpy as np
 
-from tasks import catalogue
 from tasks import partition
+from tasks import registry
 from tasks import shared
 from tasks import synthetic
 from tasks.formats import data_files
-from tasks.lazy import assembly
+from tasks.lazy import builders
 from tff_adaptive import parameters
 from tff_adaptive.lazy import tf
 from tff_adaptive.lazy import tff
@@ -26,7 +26,7 @@ _FEATURES, _HOSPITALS = 30, 8
 _TEST_SHARE = 0.2
 
 
-@catalogue.task(
+@registry.task(
   'hospitals',
   summary='Malignant or benign, 30 measurements, in hospitals that differ.',
   model='dense, one hidden layer of 16 units, 530 weights',
@@ -65,7 +65,7 @@ class Hospitals(shared.Options):
     rows = np.concatenate(train)
     x = (x - x[rows].mean(axis=0)) / x[rows].std(axis=0)
     x = x.astype(np.float32)
-    return assembly.partitioned_task(
+    return builders.partitioned_task(
       train=dict(x=x[rows], label=y[rows]),
       test=dict(x=x[test], label=y[test]),
       split=partition.in_order([len(part) for part in train], 'hospital'),
@@ -74,7 +74,7 @@ class Hospitals(shared.Options):
       eval_batch_size=128,
       to_model=_to_model,
       build_model=_build_model,
-      loss=assembly.cross_entropy,
+      loss=builders.cross_entropy,
       metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
       classes=('malignant', 'benign'),
     )

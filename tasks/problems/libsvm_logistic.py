@@ -14,12 +14,12 @@ from typing import Optional
 
 import numpy as np
 
-from tasks import catalogue
+from tasks import registry
 from tasks import shared
-from tasks.divisions import splits
 from tasks.formats import data_files
-from tasks.lazy import assembly
+from tasks.lazy import builders
 from tasks.lazy import sqlite_files
+from tasks.partitioners import splits
 from tff_adaptive import parameters
 from tff_adaptive.lazy import tf
 from tff_adaptive.lazy import tff
@@ -35,13 +35,13 @@ _SETS = {
 _TEST_SHARE = 0.2
 
 
-@catalogue.task(
+@registry.task(
   'libsvm_logistic',
   summary='Logistic regression on a9a, w8a, ijcnn1, mushrooms, phishing.',
   model='logistic regression, 301 weights for w8a',
   clients='100 of equal size (--libsvm_logistic_num_clients)',
   files=('libsvm/w8a',),
-  published=catalogue.Published(
+  published=registry.Published(
     'Mukherjee et al., arXiv 2307.06306', 500, 10, 20
   ),
 )
@@ -94,7 +94,7 @@ class LibsvmLogistic(shared.Divided):
       test = features[order[:cut]], labels[order[:cut]]
       order = order[cut:]
     features, labels = features[order], labels[order]
-    return assembly.partitioned_task(
+    return builders.partitioned_task(
       train=dict(features=features, label=labels),
       test=dict(features=test[0], label=test[1]),
       split=splits.build(labels.astype(np.int64), options),

@@ -33,10 +33,10 @@ from typing import Optional
 
 import numpy as np
 
-from tasks import catalogue
 from tasks import partition
+from tasks import registry
 from tasks import shared
-from tasks.lazy import assembly
+from tasks.lazy import builders
 from tasks.lazy import client_data
 from tasks.lazy import parabola
 from tasks.lazy import preprocessing
@@ -45,7 +45,7 @@ from tff_adaptive.lazy import tf
 from tff_adaptive.lazy import tff
 
 
-@catalogue.task(
+@registry.task(
   'quadratics',
   summary='Badly conditioned quadratics with optima of their own.',
   model='50 weights',
@@ -98,7 +98,7 @@ class Quadratics(shared.Options):
     best = np.concatenate([optima.mean(axis=0), np.zeros(d)])[np.newaxis]
     curvature = self.condition ** -np.linspace(0, 1, d)
     with_noise = _student if self.noise_law == 'student_t' else _normal
-    return assembly.task(
+    return builders.task(
       train_data=client_data.ArrayClientData(
         dict(
           features=features.astype(np.float32),
@@ -164,7 +164,7 @@ def _build_model(start: float, curvature: np.ndarray) -> tf.keras.Model:
   )
 
 
-@catalogue.task(
+@registry.task(
   'quadratic',
   summary='Two parabolas of one weight, the second a times as steep.',
   model='1 weight',
@@ -235,7 +235,7 @@ class Quadratic(shared.Options):
     split = partition.Partition(
       ('steep', 'flat'), (np.arange(n), np.arange(n, 2 * n))
     )
-    return assembly.task(
+    return builders.task(
       train_data=client_data.ArrayClientData(arrays, split),
       test_data=tf.data.Dataset.from_tensor_slices(test),
       train_preprocess_fn=preprocessing.build_train(

@@ -20,16 +20,16 @@ from typing import Optional
 
 import numpy as np
 
-from tasks import catalogue
 from tasks import partition
+from tasks import registry
 from tasks import shared
 from tasks import user_tasks
-from tasks.divisions import splits
 from tasks.formats import data_files
-from tasks.lazy import assembly
+from tasks.lazy import builders
 from tasks.lazy import columns
 from tasks.lazy import encodings
 from tasks.lazy import tables
+from tasks.partitioners import splits
 from tff_adaptive import errors
 from tff_adaptive import parameters
 from tff_adaptive.lazy import pandas
@@ -50,7 +50,7 @@ _ONLY_DIVIDED = (
 )
 
 
-@catalogue.task(
+@registry.task(
   'table',
   summary='Learn from data of your own: tables, texts, images in folders.',
   model='1 hidden layer of 64, or your own (--model)',
@@ -275,7 +275,7 @@ class Table(shared.Divided):
         dict(features=inputs[rows], label=labels[rows])
       )
       validation.is_given = True
-    return assembly.partitioned_task(
+    return builders.partitioned_task(
       notes=[*examples.notes, *notes, *told, *encoding.notes],
       classes=classes,
       fitted=() if synthetic else self._fitted(encoding, schema),
@@ -293,13 +293,13 @@ class Table(shared.Divided):
       validation_data=validation,
       **(
         dict(
-          loss=assembly.cross_entropy,
+          loss=builders.cross_entropy,
           metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
         )
         if self.target == 'class'
         else dict(
           loss=tf.keras.losses.MeanSquaredError,
-          metrics=[functools.partial(assembly.ScaledAbsoluteError, scale)],
+          metrics=[functools.partial(builders.ScaledAbsoluteError, scale)],
         )
       ),
     )
@@ -642,7 +642,7 @@ def _model_builder(
   outputs = len(classes) or 1
 
   def noted(model: tf.keras.Model) -> tf.keras.Model:
-    return encodings.note(catalogue.note_classes(model, classes), encoding)
+    return encodings.note(registry.note_classes(model, classes), encoding)
 
   sizes, begin = {}, []
   if isinstance(encoding, encodings.TextEncoding):

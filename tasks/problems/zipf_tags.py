@@ -14,10 +14,10 @@ from typing import Optional
 
 import numpy as np
 
-from tasks import catalogue
 from tasks import partition
+from tasks import registry
 from tasks import shared
-from tasks.lazy import assembly
+from tasks.lazy import builders
 from tasks.lazy import tagging
 from tff_adaptive import parameters
 from tff_adaptive.lazy import tf
@@ -28,7 +28,7 @@ _PREFERRED = 20
 _TEST_TEXTS = 1000
 
 
-@catalogue.task(
+@registry.task(
   'zipf_tags',
   summary="Tags of made-up texts, bags of words by Zipf's law.",
   model='logistic regression, 50,050 weights',
@@ -72,7 +72,7 @@ class ZipfTags(shared.Options):
     texts = functools.partial(_texts, rng, frequency, liked)
     own = rng.dirichlet(self.alpha * self.tags * popular, self.num_clients)
     train = [texts(shares, self.examples_per_client) for shares in own]
-    return assembly.partitioned_task(
+    return builders.partitioned_task(
       train={
         name: np.concatenate([client[name] for client in train])
         for name in ('words', 'tags')

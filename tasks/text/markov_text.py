@@ -13,10 +13,10 @@ from typing import Optional
 
 import numpy as np
 
-from tasks import catalogue
 from tasks import partition
+from tasks import registry
 from tasks import shared
-from tasks.lazy import assembly
+from tasks.lazy import builders
 from tasks.lazy import lstm
 from tff_adaptive import parameters
 from tff_adaptive.lazy import tf
@@ -28,7 +28,7 @@ _TESTS_A_CLIENT = 5
 _CONCENTRATION = 0.1
 
 
-@catalogue.task(
+@registry.task(
   'markov_text',
   summary='Next symbols of Markov chains, one a client.',
   model='LSTM, 5,904 weights',
@@ -66,7 +66,7 @@ class MarkovText(shared.Options):
       train.append(_texts(rng, chain, self.examples_per_client))
       test.append(_texts(rng, chain, _TESTS_A_CLIENT))
     mixed = rng.permutation(self.num_clients * _TESTS_A_CLIENT)
-    return assembly.partitioned_task(
+    return builders.partitioned_task(
       train=dict(symbols=np.concatenate(train)),
       test=dict(symbols=np.concatenate(test)[mixed]),
       split=partition.in_order([self.examples_per_client] * self.num_clients),
@@ -75,7 +75,7 @@ class MarkovText(shared.Options):
       eval_batch_size=100,
       to_model=_to_model,
       build_model=lambda: _build_model(self.symbols),
-      loss=assembly.cross_entropy,
+      loss=builders.cross_entropy,
       metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
       notes=[
         'No model of the next symbol has a loss below '

@@ -13,11 +13,11 @@ from typing import Optional
 
 import numpy as np
 
-from tasks import catalogue
 from tasks import partition
+from tasks import registry
 from tasks import shared
 from tasks import synthetic
-from tasks.lazy import assembly
+from tasks.lazy import builders
 from tasks.lazy import client_data
 from tasks.lazy import lstm
 from tasks.lazy import next_token
@@ -41,13 +41,13 @@ NUM_TOKENS = 90
 _BUFFER = 50
 
 
-@catalogue.task(
+@registry.task(
   'shakespeare_character',
   summary='Predict the next character of a role in Shakespeare.',
   model='2 LSTM layers, 820,522 weights',
   clients='715 roles, 16,068 speeches',
   files=('shakespeare.sqlite',),
-  published=catalogue.Published('Reddi et al., arXiv 2003.00295', 1500, 10, 4),
+  published=registry.Published('Reddi et al., arXiv 2003.00295', 1500, 10, 4),
   small_options=dict(sequence_length=10),
 )
 class ShakespeareCharacter(shared.Options):
@@ -86,7 +86,7 @@ class ShakespeareCharacter(shared.Options):
     def eval_pipeline(dataset: tf.data.Dataset) -> Any:
       return dataset.map(to_sequences).unbatch().batch(32).map(_shift)
 
-    return assembly.task(
+    return builders.task(
       train_data=train,
       test_data=test,
       train_preprocess_fn=preprocessing.seedable(
@@ -124,7 +124,7 @@ def _load(cache_dir: str | None, data: Any, seed: int) -> Any:
   )
   return (
     client_data.SqliteClientData(train, path, 'train'),
-    assembly.centralized(test, seed),
+    builders.centralized(test, seed),
   )
 
 

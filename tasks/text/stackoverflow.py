@@ -29,12 +29,12 @@ from typing import Optional
 import numpy as np
 from absl import logging
 
-from tasks import catalogue
 from tasks import partition
+from tasks import registry
 from tasks import shared
 from tasks import synthetic
 from tasks.formats import data_files
-from tasks.lazy import assembly
+from tasks.lazy import builders
 from tasks.lazy import client_data
 from tasks.lazy import lstm
 from tasks.lazy import next_token
@@ -100,7 +100,7 @@ def load(
     ids = [ids[i] for i in sorted(rng.permutation(len(ids))[:num_users])]
   return (
     client_data.SqliteClientData(train, path, 'train', client_ids=ids),
-    assembly.centralized(test, seed),
+    builders.centralized(test, seed),
   )
 
 
@@ -262,13 +262,13 @@ def _reader(feature: str, separator: str) -> Callable[[bytes], Iterable[str]]:
   return words_of
 
 
-@catalogue.task(
+@registry.task(
   'stackoverflow_word',
   summary='Predict the next word of a sentence on Stack Overflow.',
   model='LSTM, 4,050,748 weights',
   clients='342,477 users, 135,818,730 sentences',
   files=('stackoverflow.sqlite', 'stackoverflow.word_count'),
-  published=catalogue.Published('Reddi et al., arXiv 2003.00295', 1500, 50, 16),
+  published=registry.Published('Reddi et al., arXiv 2003.00295', 1500, 50, 16),
   small_options=dict(vocab_size=60, sequence_length=6),
 )
 class StackoverflowWord(shared.Options):
@@ -321,7 +321,7 @@ class StackoverflowWord(shared.Options):
       train, test = load(path, self.seed)
     to_model = _build_to_tokens(words, self.sequence_length)
     unknown, end = self.vocab_size + 1, self.vocab_size + 3
-    return assembly.task(
+    return builders.task(
       train_data=train,
       test_data=test,
       validation_data=test.take(VALIDATION_SENTENCES),
@@ -389,7 +389,7 @@ def _build_model(num_tokens: int, sequence_length: int) -> tf.keras.Model:
   )
 
 
-@catalogue.task(
+@registry.task(
   'stackoverflow_tag',
   summary='Predict the tags of a post on Stack Overflow.',
   model='logistic regression, 5,000,500 weights',
@@ -399,9 +399,7 @@ def _build_model(num_tokens: int, sequence_length: int) -> tf.keras.Model:
     'stackoverflow.word_count',
     'stackoverflow.tag_count',
   ),
-  published=catalogue.Published(
-    'Reddi et al., arXiv 2003.00295', 1500, 10, 100
-  ),
+  published=registry.Published('Reddi et al., arXiv 2003.00295', 1500, 10, 100),
   small_options=dict(vocab_size=60, num_tags=8),
 )
 class StackoverflowTag(shared.Options):
@@ -475,7 +473,7 @@ class StackoverflowTag(shared.Options):
       )
       train, test = load(path, self.seed, self.num_users)
     to_model = _build_to_labels(words, tags, self.labels)
-    return assembly.task(
+    return builders.task(
       train_data=train,
       test_data=test,
       validation_data=test.take(VALIDATION_SENTENCES),

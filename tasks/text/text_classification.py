@@ -20,14 +20,14 @@ from typing import Optional
 import numpy as np
 from absl import logging
 
-from tasks import catalogue
+from tasks import registry
 from tasks import shared
 from tasks import synthetic
-from tasks.divisions import splits
 from tasks.formats import data_files
-from tasks.lazy import assembly
+from tasks.lazy import builders
 from tasks.lazy import distilbert
 from tasks.lazy import sqlite_files
+from tasks.partitioners import splits
 from tff_adaptive import parameters
 from tff_adaptive.lazy import pandas
 from tff_adaptive.lazy import tf
@@ -128,7 +128,7 @@ def create(
     size = min(
       _EXAMPLES_PER_CLIENT, max(len(labels) // options['num_clients'], 1)
     )
-  return assembly.partitioned_task(
+  return builders.partitioned_task(
     train=dict(label=labels, tokens=tokenize(texts)),
     test=dict(label=test_labels[order], tokens=tokenize(test_texts)[order]),
     split=splits.build(labels, dict(options, examples_per_client=size)),
@@ -153,7 +153,7 @@ def create(
     else (
       f'the vocabulary of the texts (--{folder}_weights_dir gives a fixed one)',
     ),
-    loss=assembly.cross_entropy,
+    loss=builders.cross_entropy,
     metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
   )
 
@@ -221,13 +221,13 @@ def _to_model(batch: Any) -> Any:
 _AG_NEWS_CLASSES = 4
 
 
-@catalogue.task(
+@registry.task(
   'ag_news',
   summary='Tell the topic of news in AG News, split by label skew.',
   model='DistilBERT-shaped encoder, 66,661,636 weights',
   clients='60 of 500 texts (--ag_news_num_clients)',
   files=('ag_news/train.csv', 'ag_news/test.csv'),
-  published=catalogue.Published('Kim et al., arXiv 2306.11201', 100, 6, 16),
+  published=registry.Published('Kim et al., arXiv 2306.11201', 100, 6, 16),
   small_options=dict(blocks=1, width=64, vocab_size=500, max_length=16),
 )
 class AgNews(Options):
@@ -240,13 +240,13 @@ class AgNews(Options):
 _DBPEDIA_CLASSES = 14
 
 
-@catalogue.task(
+@registry.task(
   'dbpedia',
   summary='Tell what kind of thing a text of DBpedia is about.',
   model='DistilBERT-shaped encoder, 66,669,326 weights',
   clients='60 of 500 texts (--dbpedia_num_clients)',
   files=('dbpedia/train.csv', 'dbpedia/test.csv'),
-  published=catalogue.Published('Kim et al., arXiv 2306.11201', 100, 6, 16),
+  published=registry.Published('Kim et al., arXiv 2306.11201', 100, 6, 16),
   small_options=dict(blocks=1, width=64, vocab_size=500, max_length=16),
 )
 class Dbpedia(Options):

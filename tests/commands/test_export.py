@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import main
 import tasks
-from tasks import catalogue
+from tasks import registry
 from tests import made_up
 from tff_adaptive import errors
 from tff_adaptive import tff_internals
@@ -330,10 +330,10 @@ def test_run_without_a_checkpoint(tmp_path):
   ],
 )
 def test_names_of_classes(task, count, first, last):
-  names = catalogue.classes_of(task, count)
+  names = registry.classes_of(task, count)
   assert (len({*names}), names[0], names[-1]) == (count, first, last)
-  assert catalogue.classes_of(task, count + 1) == ()
-  assert catalogue.classes_of('gld23k', count) == ()
+  assert registry.classes_of(task, count + 1) == ()
+  assert registry.classes_of('gld23k', count) == ()
 
 
 @pytest.mark.parametrize(

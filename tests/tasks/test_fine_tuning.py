@@ -4,7 +4,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tasks
-from tasks import assembly
+from tasks import builders
 from tff_adaptive import models
 from tff_adaptive import tff_internals
 
@@ -28,7 +28,7 @@ def test_names_do_not_depend_on_models_built_before():
 
 def test_frozen_variables_are_not_trained_and_nothing_else_changes():
   task = digits()
-  frozen_fn = assembly.freeze(
+  frozen_fn = builders.freeze(
     task.model_fn, lambda name: name.startswith('conv2d')
   )
   assert models.variable_names(frozen_fn) == _NAMES[4:]
@@ -54,8 +54,8 @@ def test_frozen_variables_are_not_trained_and_nothing_else_changes():
 
 
 def test_what_is_frozen_twice():
-  first = assembly.freeze(digits().model_fn, lambda n: n == 'dense/bias')
-  both = assembly.freeze(first, lambda name: name == 'conv2d/kernel')
+  first = builders.freeze(digits().model_fn, lambda n: n == 'dense/bias')
+  both = builders.freeze(first, lambda name: name == 'conv2d/kernel')
   assert len(both().non_trainable_variables) == 2
   assert models.variable_names(both) == [
     n for n in _NAMES if n not in ('dense/bias', 'conv2d/kernel')
@@ -65,4 +65,4 @@ def test_what_is_frozen_twice():
 
 def test_nothing_frozen_is_the_model_itself():
   model_fn = digits().model_fn
-  assert assembly.freeze(model_fn, lambda _: False) is model_fn
+  assert builders.freeze(model_fn, lambda _: False) is model_fn

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tasks import partition
-from tasks.divisions import label_skew
 from tasks.formats import data_files
+from tasks.partitioners import label_skew
 
 _LABELS = np.repeat(np.arange(10), 200)
 _COARSE, _FINE = np.repeat(np.arange(20), 250), np.repeat(np.arange(100), 50)

@@ -9,8 +9,8 @@ import tensorflow as tf
 from PIL import Image
 
 import tasks
-from tasks import catalogue
 from tasks import encodings
+from tasks import registry
 from tasks.formats import tables
 from tests.tasks import helpers
 from tff_adaptive import errors
@@ -114,13 +114,13 @@ def test_the_words_of_classes_go_with_the_model(folder, model):
   path = write(folder, labels=('10', '9', '-1'))
   built = tasks.create('table', path=path, model=model).model_fn()
   keras_model = tff_internals.keras_model_of(built)
-  names = catalogue.classes_of('table', 3, keras_model)
+  names = registry.classes_of('table', 3, keras_model)
   assert names == ('-1', '9', '10')
   # A model whose output is something else than the classes.
-  assert catalogue.classes_of('table', 4, keras_model) == ()
+  assert registry.classes_of('table', 4, keras_model) == ()
   number = tasks.create('table', path=path, target='number', features='a')
   keras_model = tff_internals.keras_model_of(number.model_fn())
-  assert catalogue.classes_of('table', 1, keras_model) == ()
+  assert registry.classes_of('table', 1, keras_model) == ()
 
 
 def test_features_are_standardized_by_training_examples(folder):

@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tasks
-from tasks import assembly
+from tasks import builders
 from tests import helpers
 from tests import recorded
 from tests import tiers
@@ -85,7 +85,7 @@ def test_clients_with_test_data_of_their_own_train_on_all(tmp_path):
   own = helpers.client_data([3, 4, 2])
   datasets = tff.simulation.baselines.BaselineTaskDatasets(
     train_data=helpers.client_data([5, 6, 7]),
-    test_data=assembly.centralized(own, seed=0),
+    test_data=builders.centralized(own, seed=0),
     validation_data=None,
     train_preprocess_fn=helpers.preprocess,
     eval_preprocess_fn=helpers.batch,

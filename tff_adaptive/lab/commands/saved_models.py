@@ -11,8 +11,8 @@ from typing import Optional
 import tensorflow as tf
 from absl import logging as absl_logging
 
-from tasks import catalogue
 from tasks import encodings
+from tasks import registry
 from tff_adaptive import models
 
 _SIGNATURE = 'serving_default'
@@ -85,7 +85,7 @@ def write(
       shift, scale = encoding.target
       told['target'] = {'shift': shift, 'scale': scale}
   shape = outputs[0]['shape']
-  names = catalogue.classes_of(task, shape[-1], keras_model) if shape else ()
+  names = registry.classes_of(task, shape[-1], keras_model) if shape else ()
   if names:
     told['classes'] = list(names)
   return told

@@ -11,7 +11,7 @@ from typing import Optional
 
 import tensorflow_federated as tff
 
-from tasks import assembly
+from tasks import builders
 from tasks import client_data
 from tff_adaptive import adapters
 from tff_adaptive import errors
@@ -85,7 +85,7 @@ def freeze(
       f'{", ".join(names)}.'
     )
   return models.CheckedTask(
-    task.datasets, assembly.freeze(task.model_fn, chosen.__contains__)
+    task.datasets, builders.freeze(task.model_fn, chosen.__contains__)
   )
 
 

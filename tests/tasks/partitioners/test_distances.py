@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tasks import partition
-from tasks.divisions import distances
+from tasks.partitioners import distances
 
 
 def test_distances_by_their_definitions():

@@ -14,7 +14,7 @@ import tensorflow_federated as tff
 from tasks import client_data
 from tasks import partition
 from tasks import preprocessing
-from tasks.divisions import feature_skew
+from tasks.partitioners import feature_skew
 from tff_adaptive import models
 from tff_adaptive import parameters
 

@@ -7,8 +7,8 @@ from typing import Optional
 import numpy as np
 
 from tasks import partition
-from tasks.divisions import label_skew
 from tasks.formats import data_files
+from tasks.partitioners import label_skew
 
 _STAND_IN_CLIENTS = 20
 _BY_LABEL = ('dirichlet', 'pathological', 'shards', 'lognormal')

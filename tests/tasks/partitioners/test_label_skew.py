@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from tasks import partition
-from tasks.divisions import distances
-from tasks.divisions import label_skew
 from tasks.formats import data_files
+from tasks.partitioners import distances
+from tasks.partitioners import label_skew
 
 _LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 120))
 _BUILDERS = {

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tasks import partition
-from tasks.divisions import feature_skew
 from tasks.formats import data_files
+from tasks.partitioners import feature_skew
 
 _SPLIT = partition.by_group(np.arange(400) // 100)
 _RNG = np.random.default_rng(0)

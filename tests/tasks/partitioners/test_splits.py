@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tasks.divisions import splits
 from tasks.formats import data_files
+from tasks.partitioners import splits
 
 _LABELS = np.repeat(np.arange(10), 100)
 

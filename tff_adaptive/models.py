@@ -100,7 +100,7 @@ def from_keras_model(
       keras_model,
       loss=loss,
       input_spec=input_spec,
-      metrics=None if metrics is None else list(metrics),
+      metrics=_keras_2_metrics(metrics, keras_model, input_spec),
     )
   return Keras3Model(keras_model, loss, input_spec, metrics)
 
@@ -159,6 +159,8 @@ class _ModelFn:
     self._lock = threading.Lock()
 
   def __call__(self) -> tff.learning.models.VariableModel:
+    # Keras numbers default names of metrics and layers over all models.
+    tff_internals.reset_names()
     if tf.executing_eagerly() and self._build is not None:
       return from_keras_model(self._built(), *self._rest)
     with self._lock:
@@ -174,7 +176,6 @@ class _ModelFn:
 
   def _built(self) -> Any:
     assert self._build is not None
-    tff_internals.reset_names()
     return self._build()
 
 
@@ -184,6 +185,22 @@ def keras_3_of(
   """Returns the innermost wrapped model if it is a `Keras3Model`, or `None`."""
   model = tff_internals.unwrapped(model)
   return model if isinstance(model, Keras3Model) else None
+
+
+def numbered_anew(model_fn: ModelFn) -> ModelFn:
+  """Returns a function whose models have the same names at every call.
+
+  Keras numbers default names, of metrics such as 'precision', over all models
+  of a graph or of a process.
+  """
+  return functools.partial(_call_numbered_anew, model_fn)
+
+
+def _call_numbered_anew(
+  model_fn: ModelFn,
+) -> tff.learning.models.VariableModel:
+  tff_internals.reset_names()
+  return model_fn()
 
 
 class CheckedTask(tff.simulation.baselines.BaselineTask):
@@ -717,7 +734,8 @@ def _metric_of(given: Any, keras_model: Any, input_spec: Any) -> _Metric:
       f'names of metrics, got {_name(type(given))}.'
     )
   if not given.variables:
-    _build_metric(given, keras_model, input_spec)
+    with _eagerly():
+      _build_metric(given, keras_model, input_spec)
   return _Keras3Metric(given)
 
 
@@ -757,17 +775,53 @@ def _named_metric(name: str, keras_model: Any, input_spec: Any) -> Any:
   return found
 
 
+def _zeros(spec: tf.TensorSpec) -> tf.Tensor:
+  return tf.zeros([1 if d is None else d for d in spec.shape], spec.dtype)
+
+
 def _build_metric(metric: Any, keras_model: Any, input_spec: Any) -> None:
   """Builds the variables of a metric that is built on its first batch."""
+  inputs, labels = tf.nest.map_structure(_zeros, _pair(input_spec))
+  metric.update_state(labels, keras_model(inputs, training=False))
+  metric.reset_state()
+
+
+def _keras_2_metrics(
+  metrics: Optional[Sequence[Any]], keras_model: Any, input_spec: Any
+) -> Optional[list[Any]]:
+  """Returns metrics that have their variables before the first batch.
+
+  TFF's finalizers create each metric anew, and expect the variables of the one
+  that was updated.
+  """
+  if metrics is None:
+    return None
+  if all(map(_has_variables, metrics)):
+    return list(metrics)
   x, y = _pair(input_spec)
-  with _eagerly():
+  outputs = keras_model(tf.nest.map_structure(_zeros, x), training=False)
+  specs = y, tf.nest.map_structure(tf.TensorSpec.from_tensor, outputs)
 
-    def zeros(spec: tf.TensorSpec) -> tf.Tensor:
-      return tf.zeros([1 if d is None else d for d in spec.shape], spec.dtype)
+  def build(given: Any) -> Any:
+    metric = given
+    if isinstance(given, tf.keras.metrics.Metric):
+      metric = type(given).from_config(given.get_config())
+    elif callable(given):
+      metric = given()
+    if not metric.variables:
+      metric.update_state(*tf.nest.map_structure(_zeros, specs))
+      metric.reset_state()
+    return metric
 
-    inputs, labels = tf.nest.map_structure(zeros, (x, y))
-    metric.update_state(labels, keras_model(inputs, training=False))
-    metric.reset_state()
+  return [functools.partial(build, metric) for metric in metrics]
+
+
+def _has_variables(given: Any) -> bool:
+  """Returns whether a metric of Keras 2, or a function's, has variables."""
+  if not isinstance(given, tf.keras.metrics.Metric):
+    with tf.Graph().as_default():
+      given = given() if callable(given) else given
+  return bool(getattr(given, 'variables', True))
 
 
 def explain(error: BaseException) -> None:

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from typing import Any
 from typing import Optional
 
+import numpy as np
+
 from tff_adaptive import errors
 from tff_adaptive import parameters
 
@@ -128,6 +130,16 @@ def short(name: str) -> str:
     if not name.endswith(('crossentropy', 'hinge', 'io_u')):
       name = name.removeprefix(prefix)
   return name.replace('_', ' ')
+
+
+def scalars(values: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns metrics with one entry per number: 'f1_score_0', 'f1_score_1'."""
+  found: dict[str, Any] = {}
+  for name, value in values.items():
+    array = np.asarray(value)
+    for place in np.ndindex(array.shape):
+      found['_'.join([name, *map(str, place)])] = array[place]
+  return found
 
 
 def _known(name: str) -> Optional[bool]:

@@ -187,10 +187,12 @@ def create_task(
   except tasks.OwnCodeError as e:
     raise errors.SettingsError(f'--task={settings.task}: {e}') from e
   _check_fitted(settings, task)
+  from tff_adaptive import models
   from tff_adaptive.lab.training import parts
   from tff_adaptive.lab.training.evaluation import client_tests
   from tff_adaptive.lab.training.evaluation import validation
 
+  task = models.CheckedTask(task.datasets, models.numbered_anew(task.model_fn))
   task = parts.freeze(task, settings.freeze)
   task = parts.adapt(task, settings)
   task = validation.hold_out_clients(task, settings)
@@ -206,7 +208,7 @@ def _check_fitted(
     SettingsError: If its training data name what was `fitted` on them.
   """
   fitted = getattr(task.datasets.train_data, 'fitted', ())
-  noise = settings.plan.values['dp_noise_multiplier']
+  noise = settings.plan.values.get('dp_noise_multiplier')
   if fitted and (noise or settings.target_epsilon is not None):
     raise errors.SettingsError(
       'Differential privacy does not cover what '
@@ -340,6 +342,11 @@ def _run(
       say(note)
     described = validation.describe(settings, ready.task.datasets)
     say(f'{described[0].upper()}{described[1:]}.')
+    if left_out := ', '.join(dict.fromkeys(ready.evaluator.not_sums)):
+      say(
+        f'{left_out} does not add up over batches: it is evaluated in one '
+        'piece, and has no training column.'
+      )
     main = metric_names.main_metric(dict.fromkeys(ready.evaluator.names))
     if metric_names.higher_is_better(main, ready.directions) is None:
       say(

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
-from typing import Optional
 from typing import Union
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -45,9 +45,6 @@ class Evaluator:
     """
     self._model = model_fn()
     self._metrics = tff_internals.eager_metrics(self._model)
-    self._names = [
-      name for name in self._model.metric_finalizers() if name != 'num_batches'
-    ]
     self._begin = tff_functions.DirectFunction(
       self._assign_and_reset, autograph=False
     )
@@ -55,6 +52,9 @@ class Evaluator:
       self._one_batch, reduce_retracing=True
     )
     self._parts = _Parts(list(self._model.local_variables))
+    # Metrics whose states are no sums over batches, and so not over clients.
+    self.not_sums = self._not_sums()
+    self._names = list(self._values())
     self._threads = [
       concurrent.futures.ThreadPoolExecutor(1)
       for _ in range(min(_PARTS, len(machine.cores())))
@@ -115,8 +115,52 @@ class Evaluator:
   ) -> collections.OrderedDict[str, Any]:
     self._begin(weights)
     self._add_up(batches)
-    values = self._metrics()
-    return collections.OrderedDict((name, values[name]) for name in self._names)
+    return self._values()
+
+  def _values(self) -> collections.OrderedDict[str, Any]:
+    """Returns the metrics' values, without the number of batches."""
+    values = metric_names.scalars(self._metrics())
+    values.pop('num_batches', None)
+    return collections.OrderedDict(values)
+
+  def _not_sums(self) -> Sequence[str]:
+    """Finds the metrics whose states do not add up over batches.
+
+    A metric that keeps the largest error, for example. Compares the state after
+    two batches with the sum of the states after each, on random numbers, with
+    the weights that the model has.
+    """
+    rng = np.random.default_rng(0)
+
+    def states(*batches: structures.Examples) -> dict[str, list[np.ndarray]]:
+      self._model.reset_metrics()
+      for batch in batches:
+        self._step(batch)
+      found = self._model.report_local_unfinalized_metrics()
+      return {
+        n: [np.asarray(v, np.float64) for v in tf.nest.flatten(values)]
+        for n, values in found.items()
+      }
+
+    one, other = (
+      tf.nest.map_structure(
+        lambda spec: _example(rng, spec, count), self._model.input_spec
+      )
+      for count in (2, 3)
+    )
+    try:
+      both, first, second = states(one, other), states(one), states(other)
+    except tf.errors.OpError:
+      # The model does not accept these numbers. TFF adds up all metrics.
+      return []
+    finally:
+      self._model.reset_metrics()
+    return [
+      name
+      for name, sums in both.items()
+      for value, a, b in zip(sums, first[name], second[name], strict=True)
+      if not np.allclose(value, a + b, rtol=1e-3, atol=1e-6)
+    ]
 
   def _add_up(
     self, batches: Union[tf.data.Dataset, Sequence[structures.Examples]]
@@ -124,10 +168,11 @@ class Evaluator:
     """Adds all batches to the model's metric variables, which were reset."""
     # A single batch is the sum, and needs no thread.
     alone = isinstance(batches, Sequence) and len(batches) == 1
-    if alone or not self._parts.start():
+    if alone or self.not_sums:
       for batch in batches:
         self._step(batch)
       return
+    self._parts.clear()
     under_way: collections.deque[concurrent.futures.Future[None]] = (
       collections.deque()
     )
@@ -149,6 +194,18 @@ class Evaluator:
     self._parts.merge()
 
 
+def _example(
+  rng: np.random.Generator, spec: tf.TensorSpec, count: int
+) -> tf.Tensor:
+  """Draws a tensor of a spec: normal numbers, zeros and ones, or words."""
+  shape = [count, *(1 if d is None else d for d in spec.shape[1:])]
+  if spec.dtype == tf.string:
+    return tf.fill(shape, 'a')
+  if spec.dtype.is_floating:
+    return tf.constant(rng.normal(size=shape), spec.dtype)
+  return tf.cast(rng.integers(0, 2, shape), spec.dtype)
+
+
 class _Parts:
   """The parts of the evaluated data, and their sum in a model's variables."""
 
@@ -159,8 +216,6 @@ class _Parts:
       sums: The model's metric variables.
     """
     self._sums = sums
-    # Whether metrics are plain sums, which start at 0; known once evaluated.
-    self._plain: Optional[bool] = None
     self._parts: list[_Part] = []
     self._trace()
 
@@ -172,18 +227,9 @@ class _Parts:
     self._zero_parts = tff_functions.DirectFunction(self._zero, autograph=False)
     self._add_parts = tff_functions.DirectFunction(self._add, autograph=False)
 
-  def start(self) -> bool:
-    """Sets all sums to zero.
-
-    Returns:
-      Whether batches may be distributed over parts: if not, they have to update
-      the model's own variables sequentially.
-    """
-    if self._plain is None:
-      self._plain = not any(map(tf.math.count_nonzero, self._sums))
-    if self._plain:
-      self._zero_parts()
-    return self._plain
+  def clear(self) -> None:
+    """Sets all sums to zero."""
+    self._zero_parts()
 
   def __getitem__(self, place: int) -> '_Part':
     """Returns a part, created if it is the next one."""

@@ -22,6 +22,7 @@ from tff_adaptive import errors
 from tff_adaptive import structures
 from tff_adaptive import tff_internals
 from tff_adaptive.algorithms import building
+from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.training import seeds as randomness
 from tff_adaptive.lab.training import traffic as traffic_lib
 from tff_adaptive.lab.training.data import datasets as data
@@ -196,7 +197,8 @@ class CentralizedRounds:
     self._optimizer_state = state
     self._done += 1
     columns = collections.OrderedDict(
-      (f'train/{name}', value) for name, value in self._metrics().items()
+      (f'train/{name}', value)
+      for name, value in metric_names.scalars(self._metrics()).items()
     )
     moved = [
       np.sum(np.square(a - b, dtype=np.float64))

@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import re
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -256,9 +257,15 @@ class Training:
     values: Mapping[str, Any],
     clock: clock_lib.Clock,
   ) -> dict[str, Any]:
+    # Sums over clients of what does not add up would mean nothing.
+    not_sums = tuple(f'train/{n}' for n in self._parts.evaluator.not_sums)
     row = {
       'round': number,
-      **reported,
+      **{
+        name: value
+        for name, value in reported.items()
+        if not (not_sums and re.sub(r'(_\d+)*$', '', name) in not_sums)
+      },
       **values,
       **clock.columns,
     }

@@ -16,6 +16,7 @@ import tensorflow_federated as tff
 from tff_adaptive import algorithms
 from tff_adaptive import errors
 from tff_adaptive import processes
+from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.recording import step_sizes
 from tff_adaptive.lab.recording.client_state import files as client_states
 from tff_adaptive.lab.recording.client_state import states
@@ -322,14 +323,16 @@ def columns_of(metrics: Any) -> collections.OrderedDict[str, Any]:
         walk(child, f'{path}{key}/')
       return
     array = np.asarray(value)
-    if array.shape or array.dtype.kind not in 'biuf':
-      return  # Arrays and strings do not fit into a table of numbers.
     name = path.rstrip('/')
     for prefix, replacement in _COLUMNS.items():
       if name.startswith(prefix):
         name = replacement + name[len(prefix) :]
         break
-    columns[name] = array[()]
+    # Other arrays, and strings, do not fit into a table of numbers.
+    if array.dtype.kind in 'biuf' and (
+      not array.shape or name.startswith('train/')
+    ):
+      columns.update(metric_names.scalars({name: array}))
 
   walk(metrics, '')
   if columns.get('train/num_examples') == 0:

@@ -105,12 +105,21 @@ class Flags:
     Raises:
       SettingsError: If a flag is not accepted; the message is one sentence.
     """
-    typed = {
-      name: self._table.find(name).parameter.read(text)
-      for name, text in self.given(arguments).items()
-    }
-    given, preset = typed, None
+    return self.resolve(self.given(arguments))
+
+  def resolve(self, texts: Mapping[str, str]) -> Parsed:
+    """Resolves flags, given as text by name.
+
+    Raises:
+      SettingsError: If a flag is not accepted; the message is one sentence.
+    """
+    self.know(texts.get('task'))
+    given: Mapping[str, Any] = {}
+    typed: dict[str, Any] = {}
+    preset = None
     try:
+      for name, text in texts.items():
+        typed[name] = self._table.find(name).parameter.read(text)
       dry_run = _DRY_RUN.check(typed.pop('dry_run', _DRY_RUN.default))
       given, preset = resolving.with_preset(self._table, typed)
       settings = resolving.resolve(self._table, given)

@@ -116,7 +116,7 @@ class Parser:
     Raises:
       SettingsError: If they are not accepted.
     """
-    return self._flags.parse(flags_lib.words({**self.given, **flags}))
+    return self._flags.resolve({**self.given, **flags})
 
 
 @dataclasses.dataclass(frozen=True)

@@ -144,7 +144,7 @@ def test_cohort_in_which_all_are_rejected_changes_nothing(build):
 def test_cohort_in_which_all_data_fail_ends_the_run(build):
   guard, _, _ = build()
   with pytest.raises(
-    errors.RunError, match=r"every client.*'raising', .*poiso"
+    errors.RunError, match=r"Every client.*'raising', .*poiso"
   ):
     _run(guard, 'raising')
 

@@ -75,7 +75,7 @@ class AsGiven(parameters.Described):
 
   max_rejected_clients: Optional[parameters.NonNegativeInt] = None
   """Maximum number of clients excluded per round, because their update is not
-  finite or their data raise an error, before the run stops; by default
+  finite or they raise an error, before the run stops; by default
   unlimited.
   """
 

@@ -2,13 +2,15 @@
 
 A client without data, or whose update is not finite, is excluded by the process
 itself, which counts such clients but does not identify them. A client whose
-data cannot be read, or whose preprocessing raises an error, would abort the
-round. Such clients are searched for after a round has failed, and the round is
-repeated without them, so that rounds without failures have no overhead.
+data cannot be read, or whose preprocessing, loss or metrics raise an error,
+would abort the round. Such clients are searched for after a round has failed,
+and the round is repeated without them, so that rounds without failures have no
+overhead.
 """
 
 import collections
 import dataclasses
+import re
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
@@ -64,6 +66,22 @@ def examine(dataset: data_lib.Batches) -> Finding:
   except errors.RunError as e:  # Of a reference, whose client cannot be read.
     return Finding(str(e).rstrip('.'), count == 0, finite)
   return Finding(None, count == 0, finite)
+
+
+def explain(error: BaseException) -> str:
+  """Describes an error of TensorFlow, with a hint on labels out of range."""
+  cause = error if error.__cause__ is None else error.__cause__
+  reason = errors.reason(cause)
+  found = re.search(
+    r'label value of (\d+) .*valid range of \[0, (\d+)\)', reason
+  )
+  if found and found.group(1) == found.group(2):
+    count = int(found.group(2))
+    reason = (
+      f'labels seem to be 1 to {count}, but a model with {count} outputs takes '
+      f'0 to {count - 1}: subtract 1 ({reason.rstrip(".")})'
+    )
+  return reason
 
 
 class Guard:
@@ -122,8 +140,9 @@ class Guard:
     except runtime.WorkerFailure:
       raise  # Not caused by a client.
     except (runtime.RuntimeFailure, tf.errors.OpError) as e:
-      datasets = self._without_failing(number, cohort, datasets, e)
-      reported = self._rounds.run(cohort, datasets)
+      reported, datasets = self._run_without_failing(
+        number, cohort, datasets, e
+      )
     row = collections.OrderedDict(reported)
     if cohort and 'clients/count' in row:
       # The process counted these as empty, as it got no data for them.
@@ -140,17 +159,23 @@ class Guard:
       )
     return row
 
-  def _without_failing(
+  def _run_without_failing(
     self,
     number: int,
     cohort: Sequence[str],
     datasets: Sequence[data_lib.Batches],
     error: Exception,
-  ) -> Sequence[data_lib.Batches]:
-    """Returns the round's datasets, with those that raise an error emptied.
+  ) -> tuple[Mapping[str, Any], Sequence[data_lib.Batches]]:
+    """Runs a round without the clients that raise an error.
+
+    These are clients whose data cannot be read and, one at a time, those whose
+    loss, metrics or update raise an error.
+
+    Returns:
+      What the round reported, and its datasets, with those clients' emptied.
 
     Raises:
-      RunError: If all clients' data raise errors. If none do, raises `error`.
+      RunError: If all clients raise errors. If none do, raises `error`.
     """
     if len(cohort) != len(datasets):
       raise error  # Pooled data belong to no single client.
@@ -158,19 +183,30 @@ class Guard:
       found = examine(dataset)
       if found.error is not None:
         self._failed[client] = found.error
-    if self._failed == self._unread:
-      raise error
-    if len(self._failed) == len(cohort):
-      raise errors.RunError(
-        'The data of every client of a round raise an error: of client '
-        f'{cohort[0]!r}, {self._failed[cohort[0]]}.'
-      ) from error
-    # Rebuilt, as datasets that were iterated in part may not restart alike.
-    again = self._clients.for_round(number, cohort).batches
-    return [
-      data_lib.without_elements(dataset) if client in self._failed else dataset
-      for client, dataset in zip(cohort, again, strict=True)
-    ]
+    known = len(self._unread)
+    while True:
+      if len(self._failed) == known:
+        if not isinstance(error, runtime.ClientFailure) or isinstance(
+          error.__cause__, (tf.errors.ResourceExhaustedError, MemoryError)
+        ):
+          raise error
+        self._failed[cohort[error.client_index]] = explain(error)
+      known = len(self._failed)
+      if known == len(cohort):
+        raise errors.RunError(
+          'Every client of a round raises an error: client '
+          f'{cohort[0]!r}, {self._failed[cohort[0]].rstrip(".")}.'
+        ) from error
+      # Rebuilt, as datasets that were iterated in part may not restart alike.
+      again = self._clients.for_round(number, cohort).batches
+      datasets = [
+        data_lib.without_elements(data) if client in self._failed else data
+        for client, data in zip(cohort, again, strict=True)
+      ]
+      try:
+        return self._rounds.run(cohort, datasets), datasets
+      except runtime.ClientFailure as e:
+        error = e
 
   def _report(
     self,
@@ -190,9 +226,9 @@ class Guard:
     if failed:
       client, why = next(iter(self._failed.items()))
       self._warn(
-        'rounds excluded clients whose data raise an error',
+        'rounds excluded clients that raise an error',
         lambda: (
-          f'Round {number}: the data of {failed} of {count} clients raise an '
+          f'Round {number}: {failed} of {count} clients raise an '
           f'error; they were excluded: {_names(self._failed)} ({client!r}: '
           f'{why}).'
         ),
@@ -218,7 +254,7 @@ class Guard:
       raise errors.RunError(
         f'Round {number} was aborted: {rejected + failed} of {count} clients '
         f'were excluded ({rejected} with updates that are not finite, {failed} '
-        'whose data raise an error), more than '
+        'that raise an error), more than '
         f'--max_rejected_clients={self._most} allows. The same command with a '
         'higher limit resumes from the previous round.'
       )

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 from typing import Optional
 
+import tensorflow as tf
+
 from tff_adaptive import errors
 from tff_adaptive import runtime
 from tff_adaptive.lab.recording import files
@@ -288,13 +290,19 @@ class Training:
     self, batches: data_lib.Batches, split: str = 'validation'
   ) -> Row:
     """Evaluates the model and its average; returns metrics by column."""
-    return {
-      f'{group}/{name}': value
-      for group, weights in averaging.models_of(self._rounds, split).items()
-      for name, value in self._parts.evaluator.evaluate(
-        weights, batches
-      ).items()
-    }
+    try:
+      return {
+        f'{group}/{name}': value
+        for group, weights in averaging.models_of(self._rounds, split).items()
+        for name, value in self._parts.evaluator.evaluate(
+          weights, batches
+        ).items()
+      }
+    except tf.errors.OpError as e:
+      raise errors.RunError(
+        f'The model cannot be evaluated on the {split} data: '
+        f'{faults.explain(e).rstrip(".")}.'
+      ) from e
 
   def _test(self) -> None:
     """Evaluates the trained model on the test split, unless already done."""

@@ -1,0 +1,110 @@
+"""Clients whose loss raises an error are named, counted and left out."""
+
+import pytest
+
+from tests import recorded
+from tff_adaptive.lab.commands import command_line
+
+_TASK = """
+import collections
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+
+class Loss(tf.keras.losses.Loss):
+  def call(self, y_true, y_pred):
+    check = tf.debugging.assert_less(y_true, 3.5, 'a label is too large')
+    with tf.control_dependencies([check]):
+      return tf.square(y_true - y_pred)
+
+
+def sites(first: int = 0, wrong: str = '', own_loss: bool = False):
+  rng = np.random.default_rng(0)
+
+  def points(shift):
+    x = rng.normal(size=[12, 3]).astype(np.float32)
+    y = x.argmax(axis=1) + first + shift
+    return collections.OrderedDict(
+      x=x, y=y.astype(np.float32)[:, None] if own_loss else y.astype(np.int32)
+    )
+
+  ids = 'abcd'
+  train = {i: points(7 * (i in wrong)) for i in ids}
+  test = {i: points(0) for i in ids}
+  clients = tff.simulation.datasets.TestClientData
+  datasets = tff.simulation.baselines.BaselineTaskDatasets(
+    train_data=clients(train),
+    test_data=clients(test),
+    train_preprocess_fn=lambda d: d.batch(4),
+    eval_preprocess_fn=lambda d: d.batch(4),
+  )
+
+  def model_fn():
+    outputs = 1 if own_loss else 3
+    return tff.learning.models.from_keras_model(
+      tf.keras.Sequential([tf.keras.layers.Dense(outputs, input_shape=(3,))]),
+      loss=Loss()
+      if own_loss
+      else tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+      input_spec=datasets.element_type_structure,
+    )
+
+  return tff.simulation.baselines.BaselineTask(datasets, model_fn)
+"""
+
+
+@pytest.fixture(name='train')
+def train_fixture(tmp_path, monkeypatch):
+  (tmp_path / 'users_sites.py').write_text(_TASK)
+  monkeypatch.syspath_prepend(str(tmp_path))
+
+  def train(*flags):
+    return command_line.main(
+      [
+        '--task=users_sites:sites',
+        '--algorithm=fedavg',
+        '--client_optimizer=sgd',
+        '--client_learning_rate=0.1',
+        '--clients_per_round=4',
+        '--total_rounds=2',
+        f'--root_output_dir={tmp_path}',
+        '--experiment_name=run',
+        *flags,
+      ]
+    )
+
+  return train
+
+
+@pytest.mark.parametrize('more', [[], ['--sites_own_loss=true']])
+@pytest.mark.parametrize('wrong', ['c', 'ad'])
+def test_clients_with_labels_out_of_range_are_left_out(
+  train, tmp_path, capsys, wrong, more
+):
+  assert train(f'--sites_wrong={wrong}', *more) == 0
+  rows = recorded.rows(tmp_path / 'run')
+  assert [row['clients/failed'] for row in rows[1:]] == [f'{len(wrong)}'] * 2
+  said = capsys.readouterr().out
+  assert f'{len(wrong)} of 4 clients raise an error' in said
+  assert all(repr(client) in said for client in wrong)
+  assert ('label value of' in said) == (not more)
+  assert (
+    train(
+      f'--sites_wrong={wrong}',
+      *more,
+      '--max_rejected_clients=0',
+      '--experiment_name=strict',
+    )
+    == 1
+  )
+
+
+def test_labels_that_begin_at_1_get_the_sentence(train, capsys):
+  assert train('--sites_first=1') == 1
+  said = capsys.readouterr()
+  assert (
+    'labels seem to be 1 to 3, but a model with 3 outputs takes 0 to 2'
+    in said.err
+  )
+  assert 'Traceback' not in said.err + said.out

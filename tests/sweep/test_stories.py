@@ -202,3 +202,15 @@ def test_workers_that_are_killed_cost_their_run_alone(tmp_path):
   assert statuses(rows) == ['failed'] + ['finished'] * 3
   (reason,) = (row['reason'] for row in rows.values() if row['reason'])
   assert 'SIGKILL' in reason
+
+
+@pytest.mark.exhaustive
+def test_errors_of_a_worker_outside_its_run_stop_the_sweep(tmp_path):
+  logs = tmp_path / 'a' / 'runs' / 's' / 'logs'
+  logs.parent.mkdir(parents=True)
+  logs.write_text('')
+  asked = ['--algorithm=fedavg', '--axis=seed=0,1', '--workers=1']
+  assert statuses(go(tmp_path / 'a', *asked, code=1)) == ['waiting'] * 2
+  assert 'logs cannot be written' in (tmp_path / 'a' / 'log').read_text()
+  logs.unlink()
+  assert statuses(go(tmp_path / 'a', *asked)) == ['finished'] * 2

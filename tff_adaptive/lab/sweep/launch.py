@@ -235,7 +235,7 @@ class _Workers:
         for share, (process, receiver) in [*self._running.items()]:
           if not process.is_alive():
             del self._running[share]
-            self._check_end(process, receiver)
+            self._handle_exit(process, receiver)
         progress.update()
     finally:
       if self._running:
@@ -256,7 +256,7 @@ class _Workers:
       self._running[share] = process, receiver
     return bool(self._running)
 
-  def _check_end(self, process: Any, receiver: Any) -> None:
+  def _handle_exit(self, process: Any, receiver: Any) -> None:
     """Records the run of a process that was killed as failed.
 
     Raises:

@@ -1,5 +1,7 @@
 """Tables of a run: CSV files with rows by round."""
 
+from __future__ import annotations
+
 import csv
 import errno
 import io
@@ -13,11 +15,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from tff_adaptive import errors
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import formatting
+from tff_adaptive.lazy import pandas as pd
 
 # The end of messages about damaged files.
 ADVICE = "restore it or delete the run's folder"

@@ -1,13 +1,13 @@
 """Comparison of runs as tables for the terminal."""
 
+from __future__ import annotations
+
 import itertools
 import pathlib
 import string
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Optional
-
-import pandas as pd
 
 from tff_adaptive import errors
 from tff_adaptive.lab.recording import formatting
@@ -16,6 +16,7 @@ from tff_adaptive.lab.report import results as results_lib
 from tff_adaptive.lab.report import runs as runs_lib
 from tff_adaptive.lab.report import scores
 from tff_adaptive.lab.report import sections
+from tff_adaptive.lazy import pandas as pd
 
 # Measure, heading, and whether lower is better (`None`: depends on the metric).
 _COLUMNS: tuple[tuple[str, str, Optional[bool]], ...] = (

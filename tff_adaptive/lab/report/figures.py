@@ -1,5 +1,7 @@
 """The figures of a report over several runs."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -8,7 +10,6 @@ from typing import Any
 from typing import Optional
 
 import numpy as np
-import pandas as pd
 
 from tff_adaptive.lab.recording import formatting
 from tff_adaptive.lab.recording import metric_names
@@ -18,6 +19,7 @@ from tff_adaptive.lab.recording.figures import curves as curves_lib
 from tff_adaptive.lab.report import runs as results
 from tff_adaptive.lab.report import scores
 from tff_adaptive.lab.report import sections
+from tff_adaptive.lazy import pandas as pd
 
 CURVES = 'Curves'
 COST = 'Quality against time and traffic'

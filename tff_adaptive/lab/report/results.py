@@ -1,5 +1,7 @@
 """Tables of the results of methods, for the page, a terminal or a paper."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
 import statistics
@@ -9,14 +11,13 @@ from collections.abc import Sequence
 from typing import Any
 from typing import Optional
 
-import pandas as pd
-
 from tff_adaptive.lab.recording import formatting
 from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.recording import printed_names
 from tff_adaptive.lab.report import runs as runs_lib
 from tff_adaptive.lab.report import scores
 from tff_adaptive.lab.report import sections
+from tff_adaptive.lazy import pandas as pd
 
 # Measure, heading, and whether lower is better (`None`: depends on the metric).
 _MEASURES: tuple[tuple[str, str, Optional[bool]], ...] = (

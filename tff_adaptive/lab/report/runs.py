@@ -1,5 +1,7 @@
 """Runs loaded from their folders, without TensorFlow."""
 
+from __future__ import annotations
+
 import csv
 import dataclasses
 import functools
@@ -11,8 +13,6 @@ from collections.abc import Sequence
 from typing import Any
 from typing import Optional
 
-import pandas as pd
-
 from tff_adaptive import errors
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lab.recording import files
@@ -21,6 +21,7 @@ from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.recording import tables
 from tff_adaptive.lab.report import scores
 from tff_adaptive.lab.report import sweeps
+from tff_adaptive.lazy import pandas as pd
 
 # Settings over which results are averaged.
 SEEDS = ('seed', 'client_datasets_random_seed')

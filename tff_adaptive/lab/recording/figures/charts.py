@@ -6,6 +6,8 @@ same specification serves files and the report's page, where a click on the
 legend highlights a method.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import math
 import textwrap
@@ -16,13 +18,13 @@ from typing import Optional
 from typing import Union
 
 import numpy as np
-import pandas as pd
 
 from tff_adaptive import drawing
 from tff_adaptive.lab.recording import formatting
 from tff_adaptive.lab.recording import printed_names
 from tff_adaptive.lab.recording.figures import styles
 from tff_adaptive.lazy import alt
+from tff_adaptive.lazy import pandas as pd
 
 # Ends of an axis; `None` to fit the data.
 Limits = tuple[Optional[float], Optional[float]]

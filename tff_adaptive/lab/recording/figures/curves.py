@@ -7,13 +7,13 @@ the rule's two terms is the minimum; here it is the share of steps determined by
 an upper bound.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import pathlib
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
-
-import pandas as pd
 
 from tff_adaptive import drawing
 from tff_adaptive.lab.recording import files
@@ -21,6 +21,7 @@ from tff_adaptive.lab.recording import formatting
 from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.recording.figures import charts
 from tff_adaptive.lab.recording.figures import styles
+from tff_adaptive.lazy import pandas as pd
 
 MEAN = 'step_size/mean'
 STEP_SIZES = 'Client step sizes'

@@ -83,6 +83,8 @@ class DynamicRegularization(exchange.Exchange):
 @methods.method(
   'feddyn',
   printed='FedDyn',
+  # At 0.01, the server's h outgrows the updates after some fifty rounds.
+  defaults={'proximal_strength': 0.1},
   **methods.OWN_STEP,
   unnoised='their participation',
   client_words='SGD or any, with a linear and a proximal term',

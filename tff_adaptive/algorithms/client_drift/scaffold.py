@@ -87,6 +87,8 @@ class ControlVariates(exchange.Exchange):
 @methods.method(
   'scaffold',
   printed='SCAFFOLD',
+  # At 0.1, control variates of clients with few steps grow without bound.
+  defaults={'client_learning_rate': 0.02},
   fixes=('client',),
   hides=('client_momentum',),
   unnoised='the change of their control variates',

@@ -332,9 +332,7 @@ class _Keras2Metric(_Metric):
     Args:
       made: A metric, to be copied, or a function that creates one.
     """
-    again = made
-    if isinstance(made, tf.keras.metrics.Metric):
-      again = functools.partial(type(made).from_config, made.get_config())
+    again = _maker(made)
     self.computed = again()
     self.name = self.computed.name
     self.variables = self.computed.variables
@@ -803,17 +801,25 @@ def _keras_2_metrics(
   specs = y, tf.nest.map_structure(tf.TensorSpec.from_tensor, outputs)
 
   def build(given: Any) -> Any:
-    metric = given
-    if isinstance(given, tf.keras.metrics.Metric):
-      metric = type(given).from_config(given.get_config())
-    elif callable(given):
-      metric = given()
+    metric = _maker(given)()
     if not metric.variables:
       metric.update_state(*tf.nest.map_structure(_zeros, specs))
       metric.reset_state()
     return metric
 
   return [functools.partial(build, metric) for metric in metrics]
+
+
+def _maker(given: Any) -> Callable[[], Any]:
+  """Returns a function that creates a metric of Keras 2.
+
+  Args:
+    given: A metric, to be copied, or a function that creates one.
+  """
+  if isinstance(given, tf.keras.metrics.Metric):
+    return functools.partial(type(given).from_config, given.get_config())
+  made: Callable[[], Any] = given
+  return made
 
 
 def _has_variables(given: Any) -> bool:

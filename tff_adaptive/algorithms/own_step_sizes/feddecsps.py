@@ -76,8 +76,6 @@ def _exchanges(own: FedDecSps) -> bool:
 @methods.method(
   'feddecsps',
   printed='FedDecSPS',
-  # Steps of c 0.5 are too short for the many local steps of a whole training.
-  defaults={'c': 0.1},
   client='polyak_decreasing',
   fixes=('client',),
   unnoised="their numbers of local steps (not with `count='round'`)",

@@ -7,6 +7,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive.lab.training import traffic as communication
+from tff_adaptive.lab.training.participation import system_model
 
 FEATURES = 3
 
@@ -139,7 +140,15 @@ class GradientRounds:
     return row
 
 
-def behaviour_file(path, *lines):
-  """Writes how clients behave; returns the flag that names the file."""
-  path.write_text('\n'.join(['client,seconds_per_example,dropout', *lines]))
-  return f'--client_behaviour={path}'
+class Scripted(system_model.ClientSystemModel):
+  """Clients of given seconds per example, some of which always drop out."""
+
+  def __init__(self, seconds, gone=()):
+    super().__init__(seed=0, seconds_per_example=1.0)
+    self._seconds, self._gone = seconds, gone
+
+  def pace(self, client):
+    return self._seconds[client]
+
+  def drops_out(self, client, number):
+    return client in self._gone

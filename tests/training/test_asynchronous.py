@@ -31,7 +31,6 @@ from tff_adaptive.lab.training.data import batches
 from tff_adaptive.lab.training.data import datasets as data
 from tff_adaptive.lab.training.loop import stopping
 from tff_adaptive.lab.training.participation import availability
-from tff_adaptive.lab.training.participation import behaviour as behaviours
 
 pytestmark = pytest.mark.usefixtures('undrawn')
 
@@ -109,9 +108,7 @@ def schedule_of(concurrency, k, **more):
     [*_DATA],
     order,
     lambda client, number: linear.num_examples(_DATA[client]),
-    behaviours.Behaviour(
-      seed=0, known={c: behaviours.Known(s, 0.0) for c, s in _SPEED.items()}
-    ),
+    helpers.Scripted(_SPEED),
     wanted=k,
     concurrency=concurrency,
     **more,
@@ -208,13 +205,11 @@ def test_who_is_asked():
 
 
 def test_a_round_ends_with_what_there_is_when_nobody_is_left_to_ask():
-  known = {c: behaviours.Known(s, 0.0) for c, s in _SPEED.items()}
-  known['a'] = known['b'] = behaviours.Known(1.0, 1.0)
   schedule = schedules.Schedule(
     [*_DATA],
     order,
     lambda client, number: 1,
-    behaviours.Behaviour(seed=0, known=known),
+    helpers.Scripted({**_SPEED, 'a': 1.0, 'b': 1.0}, gone='ab'),
     wanted=4,
     concurrency=2,
     deadline=5.0,
@@ -228,9 +223,7 @@ def test_a_round_ends_with_what_there_is_when_nobody_is_left_to_ask():
     [*_DATA],
     order,
     lambda client, number: 1,
-    behaviours.Behaviour(
-      seed=0, known={c: behaviours.Known(2.0, 1.0) for c in _DATA}
-    ),
+    helpers.Scripted(dict.fromkeys(_DATA, 2.0), gone=_DATA),
     wanted=2,
     concurrency=2,
   )
@@ -491,10 +484,7 @@ def test_foreign_tasks_have_data_of_the_round_in_which_clients_began():
     ids,
     lambda number: ids,
     clients.num_examples,
-    behaviours.Behaviour(
-      seed=0,
-      known={c: behaviours.Known(1.0 + i, 0.0) for i, c in enumerate(ids)},
-    ),
+    helpers.Scripted({c: 1.0 + i for i, c in enumerate(ids)}),
     wanted=2,
     concurrency=4,
   )

@@ -29,7 +29,6 @@ from tff_adaptive.lab.training.data import elsewhere
 from tff_adaptive.lab.training.loop import rounds
 from tff_adaptive.lab.training.loop import stopping
 from tff_adaptive.lab.training.participation import availability
-from tff_adaptive.lab.training.participation import behaviour as behaviours
 from tff_adaptive.lab.training.participation import cohorts
 
 pytestmark = pytest.mark.usefixtures('undrawn')
@@ -42,7 +41,6 @@ _ALL = [
   *_SMALL,
   '--client_seconds_per_example=0.07',
   '--client_speed_spread=1',
-  '--client_speed_jitter=0.3',
   '--client_dropout=0.4',
   '--over_selection=1.5',
   '--deadline=2',
@@ -93,25 +91,11 @@ def parts_of(settings):
     clients_per_round=settings.clients_per_round,
     over_selection=settings.over_selection or 1.0,
   )
-  behaviour = behaviours.behaviour_of(
-    settings, task.datasets.train_data.client_ids
-  )
   built = experiment.build(settings, task)
   source = elsewhere.Source(
     functools.partial(experiment.training_data, settings)
   )
-  return parts.make(settings, task, built, draw, behaviour, source)
-
-
-def known(**seconds):
-  """Clients that take so many seconds an example, `None` for dropouts."""
-  return behaviours.Behaviour(
-    seed=0,
-    known={
-      c: behaviours.Known(s or 1.0, float(s is None))
-      for c, s in seconds.items()
-    },
-  )
+  return parts.make(settings, task, built, draw, source)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +124,10 @@ def test_who_counts(seconds, wanted, deadline, cohort, round_seconds, late):
   found = availability.Availability(
     lambda number: [*seconds],
     lambda client, number: 10,
-    known(**seconds),
+    helpers.Scripted(
+      {c: s or 1.0 for c, s in seconds.items()},
+      gone=[c for c, s in seconds.items() if s is None],
+    ),
     wanted=wanted,
     deadline=deadline,
   )
@@ -368,33 +355,6 @@ def test_the_first_of_many_are_quicker(trained):
   assert sent[1] == pytest.approx(3 * sent[0])
 
 
-@pytest.mark.exhaustive
-def test_a_file_says_how_clients_behave(tmp_path):
-  ids = tasks.create('digits').datasets.train_data.client_ids
-  held_out = '--validation_split=test'
-  flag = helpers.behaviour_file(
-    tmp_path / 'clients.csv',
-    *(f'{c},{0.5 + i},{float(i % 2)}' for i, c in enumerate(ids)),
-  )
-  settings = settings_of(tmp_path, flag, held_out, '--clients_per_round=20')
-  made = parts_of(settings)
-  assert sorted(made.cohort_fn(1), key=ids.index) == ids[::2]
-  slowest = max(
-    (0.5 + i) * made.clients.num_examples(c, 1) for i, c in enumerate(ids)
-  )
-  took = made.participation.columns(1)['virtual/round_seconds']
-  assert took == pytest.approx(slowest)
-  # The flags stand in where cells are empty.
-  flag = helpers.behaviour_file(
-    tmp_path / 'few.csv', f'{ids[0]},,1', f'{ids[1]},7,'
-  )
-  settings = settings_of(tmp_path, flag, '--client_seconds_per_example=2')
-  behaviour = behaviours.behaviour_of(settings, ids)
-  assert behaviour.pace(ids[0]) == 2
-  assert behaviour.pace(ids[1]) == 7
-  assert behaviour.drops_out(ids[0], 1) and not behaviour.drops_out(ids[1], 1)
-
-
 def test_more_than_there_are(tmp_path):
   settings = settings_of(
     tmp_path, *_SLOW, '--over_selection=1.1', '--clients_per_round=20'
@@ -431,11 +391,6 @@ def test_privacy_with_dropouts_is_accounted_as_without(tmp_path):
     assert 'virtual/seconds' not in row
     told = float(row['privacy/epsilon'])
     assert told == ledger.columns(number)['privacy/epsilon']
-  ids = tasks.create('digits').datasets.train_data.client_ids
-  flag = helpers.behaviour_file(tmp_path / 'clients.csv', f'{ids[0]},1,0.5')
-  settings = settings_of(tmp_path, *private, *_SLOW, flag)
-  with pytest.raises(errors.SettingsError, match='depend on the data'):
-    behaviours.behaviour_of(settings, ids)
 
 
 @pytest.mark.exhaustive

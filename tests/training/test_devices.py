@@ -7,8 +7,8 @@ import pytest
 
 from tests.training import test_availability as runs
 from tff_adaptive import algorithms
-from tff_adaptive.lab.training.participation import behaviour as behaviours
 from tff_adaptive.lab.training.participation import devices
+from tff_adaptive.lab.training.participation import system_model
 
 # Of the EMNIST CNN, ten steps: a test of the formula.
 D = 4_826_360
@@ -26,7 +26,7 @@ def test_a_median_link_and_a_mean_phone(name, kind):
   """Drawn numbers are at their medians and means where nothing is spread."""
   down, up, expected = _TABLE[name]
   figures = devices.KINDS[kind]
-  behaviour = behaviours.Behaviour(
+  model = system_model.ClientSystemModel(
     seed=0,
     seconds_per_step=figures.seconds_per_step,
     gradients=algorithms.resolve(name).gradients_per_step,
@@ -36,24 +36,23 @@ def test_a_median_link_and_a_mean_phone(name, kind):
       latency=figures.link.latency,
     ),
   )
-  behaviour.carry(down, up)
+  model.carry(down, up)
   digits = 3 if expected[kind] < 1 else 2
-  assert round(behaviour.seconds('a', 1, 10), digits) == expected[kind]
+  assert round(model.seconds('a', 10), digits) == expected[kind]
 
 
 def test_links_are_spread_around_their_medians():
   clients = [f'client {i}' for i in range(4000)]
-  behaviour = behaviours.Behaviour(
+  model = system_model.ClientSystemModel(
     seed=3,
     link=devices.Link(mbit_down=8.0, spread_down=0.5, latency=2.0),
   )
-  behaviour.carry(1_000_000, 1_000_000)
-  assert behaviour.timed and not behaviour.per_step
+  model.carry(1_000_000, 1_000_000)
+  assert model.timed and not model.per_step
   # A megabyte at 8 Mbit/s takes a second; sending takes none.
-  logs = [math.log(behaviour.seconds(c, 1, 7) - 4.0) for c in clients]
+  logs = [math.log(model.seconds(c, 7) - 4.0) for c in clients]
   assert statistics.median(logs) == pytest.approx(0.0, abs=0.03)
   assert statistics.stdev(logs) == pytest.approx(0.5, rel=0.04)
-  assert behaviour.seconds('a', 1, 7) == behaviour.seconds('a', 9, 0)
 
 
 def test_gradients_of_a_step():
@@ -92,9 +91,8 @@ def test_a_run_of_phones(tmp_path):
   assert any('as cross_device' in line for line in said)
   rows = runs.table(settings)
   assert float(rows[-1]['virtual/seconds']) > 1
-  behaviour = behaviours.behaviour_of(settings, ['a'])
-  behaviour.carry(int(rows[-1]['bytes_down']), int(rows[-1]['bytes_up']))
-  assert behaviour.pace('a') != 1.15  # Phones differ.
+  # Phones differ.
+  assert system_model.system_model_of(settings).pace('a') != 1.15
   # Flags that are given come before the kind's figures.
   given = runs.settings_of(
     tmp_path,
@@ -102,11 +100,10 @@ def test_a_run_of_phones(tmp_path):
     '--client_devices=cross_device',
     '--client_seconds_per_step=3',
     '--client_speed_spread=0',
-    '--client_mbit_spread=0',
     '--client_mbit_up=1',
   )
-  assert behaviours.behaviour_of(given, ['a']).pace('a') == 3.0
-  assert behaviours.link_of(given) == devices.Link(35.4, 1.0)
+  assert system_model.system_model_of(given).pace('a') == 3.0
+  assert system_model.link_of(given).mbit_up == 1.0
 
 
 @pytest.mark.parametrize(
@@ -116,7 +113,6 @@ def test_a_run_of_phones(tmp_path):
       ['--client_seconds_per_example=1', '--client_devices=cross_silo'],
       'both set the speed',
     ),
-    (['--client_mbit_spread=1'], 'would be ignored without'),
     (['--client_mbit_up=0'], 'above 0'),
     (
       ['--client_latency=1', '--client_speed_spread=1'],

@@ -57,35 +57,13 @@ def test_a_table_of_the_same_shape(tmp_path):
   assert start(tmp_path, rounds=2, **table(path))[1].resumed_from == 1
 
 
-@pytest.mark.exhaustive
-def test_another_behaviour_of_clients(tmp_path):
-  path = tmp_path / 'speed.csv'
-  path.write_text('client,seconds_per_example\na,1\nb,2\n')
-  given = dict(task='quadratic', client_behaviour=str(path))
-  ids = [str(c) for c in _clients()]
-  path.write_text(
-    'client,seconds_per_example\n' + '\n'.join(f'{c},1' for c in ids)
-  )
-  start(tmp_path, **given)
-  path.write_text(path.read_text().replace(',1', ',2'))
-  with pytest.raises(errors.SettingsError, match='--client_behaviour'):
-    start(tmp_path, rounds=2, **given)
-
-
-def _clients():
-  import tasks  # pylint: disable=g-import-not-at-top
-
-  return tasks.create('quadratic').datasets.train_data.client_ids
-
-
 def test_other_examples_of_clients_that_are_not_in_memory():
-  settings = training.settings(task='quadratic')
   task = helpers.task()
-  found = inputs.digests(settings, task)
-  assert found == inputs.digests(settings, helpers.task())
-  fewer = inputs.digests(settings, helpers.task(sizes=(6, 9, 5)))
+  found = inputs.digests(task)
+  assert found == inputs.digests(helpers.task())
+  fewer = inputs.digests(helpers.task(sizes=(6, 9, 5)))
   assert fewer['clients'] != found['clients']
-  one = inputs.digests(settings, helpers.task(sizes=(6, 9, 5, 7)))
+  one = inputs.digests(helpers.task(sizes=(6, 9, 5, 7)))
   assert one['clients'] == found['clients']
   assert one['examples'] != found['examples']
 

@@ -19,8 +19,8 @@ from tff_adaptive.lab.board import scoring
 from tff_adaptive.lab.board import workloads
 from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.training.participation import availability
-from tff_adaptive.lab.training.participation import behaviour
 from tff_adaptive.lab.training.participation import devices
+from tff_adaptive.lab.training.participation import system_model
 
 # What a run can be charged for, the headline first.
 MEASURES = (*workloads.PROFILES, 'rounds', 'gradients', 'bytes')
@@ -83,7 +83,7 @@ def of_rows(
     spent['cross_device'] = row.get(metric_names.VIRTUAL_SECONDS, 0.0)
     spent['cross_silo'] += (
       silos.seconds_per_step * gradients * steps
-      + behaviour.seconds_on_the_way(
+      + system_model.seconds_on_the_way(
         silos.link.latency, sizes, [silos.link.mbit_down, silos.link.mbit_up]
       )
     )

@@ -8,7 +8,6 @@ from tff_adaptive.lab.flags import presets
 from tff_adaptive.lab.flags import settings as settings_lib
 from tff_adaptive.lab.training import experiment
 from tff_adaptive.lab.training.participation import availability
-from tff_adaptive.lab.training.participation import behaviour
 
 
 def describe(
@@ -34,9 +33,7 @@ def describe(
   from tff_adaptive.lab.training.participation import cohorts as sampling
 
   task = experiment.create_task(settings)
-  client_ids = task.datasets.train_data.client_ids
-  sampling.cohorts_of(settings, client_ids)
-  behaviour.behaviour_of(settings, client_ids)
+  sampling.cohorts_of(settings, task.datasets.train_data.client_ids)
   built = experiment.build(settings, task)
   lines = [] if preset is None else [preset.describe()]
   lines += [*_heading(settings, task), '']

@@ -319,7 +319,7 @@ def _restore(
     # Scaling, classes and vocabulary depend on the data.
     hparams = folder.read_hparams() or {}
     inputs.check_same(
-      hparams.get('inputs', {}), inputs.digests(settings, task), folder.path
+      hparams.get('inputs', {}), inputs.digests(task), folder.path
     )
   built = experiment.build(settings, task)
   # Built after the process; see `evaluation.Evaluator`.

@@ -103,18 +103,13 @@ class AsGiven(parameters.Described):
   take no time.
   """
 
-  client_mbit_spread: Optional[_Deviation] = None
-  """Spread of both rates across clients: the sigma of a log-normal
-  distribution; by default all are equal.
-  """
-
   client_latency: Optional[
     Annotated[float, parameters.Range(low=0, high=1000000.0)]
   ] = None
   """Virtual seconds per message in addition to its transfer time, each way."""
 
   client_devices: Optional[Literal['cross_device', 'cross_silo']] = None
-  """Device profile, phones or silos, measured: defaults for the six flags of
+  """Device profile, phones or silos, measured: defaults for the flags of
   step time, speed, links and latency.
   """
 
@@ -123,28 +118,8 @@ class AsGiven(parameters.Described):
   distribution; by default all are equal.
   """
 
-  client_speed_jitter: Optional[_Deviation] = None
-  """The same across rounds of one client."""
-
   client_dropout: Optional[parameters.Fraction] = None
   """Probability that a sampled client drops out."""
-
-  client_behaviour: Optional[str] = None
-  """A CSV file with the columns client, seconds_per_example and dropout, with
-  measured values per client.
-  """
-
-  client_availability: Optional[str] = None
-  """A CSV file of the times at which clients can be sampled, with the columns
-  client, from and to (hours) or client and block (blocks take turns); by
-  default clients are always available.
-  """
-
-  rounds_per_day: Optional[parameters.Count] = None
-  """Rounds per 24 hours, for client_availability in hours; by default 24."""
-
-  rounds_per_block: Optional[parameters.Count] = None
-  """Length of a block of client_availability in rounds; by default 1."""
 
   over_selection: Optional[
     Annotated[float, parameters.Range(low=1, high=1000)]

@@ -10,10 +10,10 @@ from typing import Optional
 import tasks
 from tff_adaptive import parameters
 from tff_adaptive.algorithms import plan as plan_lib
-from tff_adaptive.lab.flags import availability
 from tff_adaptive.lab.flags import client_tests
 from tff_adaptive.lab.flags import flag_table
 from tff_adaptive.lab.flags import general as general_lib
+from tff_adaptive.lab.flags import participation_flags
 from tff_adaptive.lab.flags import settings as settings_lib
 from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.optimizers.clients import mixes
@@ -164,21 +164,21 @@ def check(
   _check_needed(general, given, plan)
   _check_adapters(general, plan)
   client_tests.resolve(general, plan)
-  availability.resolve(general, plan, given)
+  participation_flags.resolve(general, plan, given)
 
 
 def _check_needed(
   general: Mapping[str, Any], given: Sequence[str], plan: plan_lib.Plan
 ) -> None:
   """Raises `ParameterError` for flags that lack a required flag."""
-  for name in ('client_steps_per_round', *availability.FLAGS):
+  for name in ('client_steps_per_round', *participation_flags.FLAGS):
     if name in given and not plan.method.has_clients:
       raise parameters.ParameterError(
         name,
         '{} would be ignored: {algorithm}={method} has no clients.',
         method=plan.method.name,
       )
-  needs = {**client_tests.NEEDS, **availability.NEEDS, **_OF_ADAPTERS}
+  needs = {**client_tests.NEEDS, **participation_flags.NEEDS, **_OF_ADAPTERS}
   for name, needed in needs.items():
     if name in given and not {*needed} & {*given}:
       value = general[name]

@@ -28,16 +28,10 @@ SETTING = (
   'client_seconds_per_step',
   'client_mbit_down',
   'client_mbit_up',
-  'client_mbit_spread',
   'client_latency',
   'client_devices',
-  'client_availability',
-  'rounds_per_day',
-  'rounds_per_block',
   'client_speed_spread',
-  'client_speed_jitter',
   'client_dropout',
-  'client_behaviour',
   'model',
 )
 _RATES = ('client_learning_rate', 'server_learning_rate', 'server_adaptivity')

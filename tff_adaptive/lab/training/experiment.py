@@ -31,7 +31,6 @@ from tff_adaptive.lab.training import seeds as randomness
 from tff_adaptive.lab.training.loop import ending
 from tff_adaptive.lab.training.loop import plateaus
 from tff_adaptive.lab.training.participation import availability
-from tff_adaptive.lab.training.participation import behaviour as behaviour_lib
 from tff_adaptive.processes import exchange
 
 if TYPE_CHECKING:
@@ -420,7 +419,7 @@ def _write_down(
   from tff_adaptive.lab.training.evaluation import validation
 
   # Entries that a resumed run may change, and that are then updated.
-  read = inputs.digests(settings, ready.task)
+  read = inputs.digests(ready.task)
   current: dict[str, Any] = {
     'settings': settings.identity,
     'judged_by': ready.goal.column,
@@ -465,12 +464,9 @@ def _set_up(settings: settings_lib.Settings) -> 'loop_parts.Parts':
   set_runtime(settings)
   task = create_task(settings)
   cohort_fn = sampling.cohorts_of(settings, task.datasets.train_data.client_ids)
-  behaviour = behaviour_lib.behaviour_of(
-    settings, task.datasets.train_data.client_ids
-  )
   built = build(settings, task)
   source = elsewhere.source_of(settings, training_data)
-  return parts_lib.make(settings, task, built, cohort_fn, behaviour, source)
+  return parts_lib.make(settings, task, built, cohort_fn, source)
 
 
 def training_data(

@@ -1,5 +1,6 @@
 """The parts of a run, built from its settings."""
 
+import contextlib
 import dataclasses
 import fnmatch
 import pathlib
@@ -49,7 +50,9 @@ from tff_adaptive.lab.training.loop import rounds as rounds_lib
 from tff_adaptive.lab.training.participation import (
   availability as availability_lib,
 )
-from tff_adaptive.lab.training.participation import behaviour as behaviour_lib
+from tff_adaptive.lab.training.participation import (
+  system_model as system_model_lib,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,7 +146,6 @@ def make(
   task: tff.simulation.baselines.BaselineTask,
   built: Built,
   cohort_fn: Callable[[int], Sequence[str]],
-  behaviour: Optional[behaviour_lib.Behaviour],
   source: elsewhere.Source,
 ) -> loop_parts.Parts:
   """Builds the parts of a run; writes nothing.
@@ -153,7 +155,6 @@ def make(
     task: Its task, as returned by `experiment.create_task`.
     built: Its process, as returned by `experiment.build`.
     cohort_fn: Maps a round's number to the ids of the clients drawn.
-    behaviour: Speed and reliability of clients; `None` if not simulated.
     source: The source of training data for clients on other machines.
 
   Raises:
@@ -170,9 +171,7 @@ def make(
     place = pathlib.Path(settings.initial_weights)
     weights = initial_weights.load(task.model_fn, place)
   clients = training_data(settings, task)
-  if behaviour is not None and behaviour.timed:
-    _carry(behaviour, built.process)
-  participation = _participation(settings, clients, cohort_fn, behaviour)
+  participation = _participation(settings, clients, cohort_fn, built.process)
   states = {}
   if built.process is not None:
     states = _states(settings, clients.client_ids, built.process, participation)
@@ -262,38 +261,32 @@ def _client_tests(
   return tests
 
 
-def _carry(
-  behaviour: behaviour_lib.Behaviour, process: Optional[processes.Process]
-) -> None:
-  """Sets a behaviour's bytes down and up to those of a process, if known."""
-  try:
-    sizes = reuse.of_process(process, traffic.of_process)
-  except ValueError:
-    # Something that is sent has no fixed size.
-    return
-  behaviour.carry(sizes.down, sizes.up)
-
-
 def _participation(
   settings: settings_lib.Settings,
   clients: data_lib.ClientDatasets,
   cohort_fn: Callable[[int], Sequence[str]],
-  behaviour: Optional[behaviour_lib.Behaviour],
+  process: Optional[processes.Process],
 ) -> Optional[availability_lib.Participation]:
   """Builds the participation in rounds; `None` if not simulated."""
-  if behaviour is None:
+  system_model = system_model_lib.system_model_of(settings)
+  if system_model is None:
     return None
+  if system_model.timed:
+    # What is sent may have no fixed size; it then takes no time.
+    with contextlib.suppress(ValueError):
+      sizes = reuse.of_process(process, traffic.of_process)
+      system_model.carry(sizes.down, sizes.up)
   more: dict[str, Any] = dict(
     wanted=settings.clients_per_round, deadline=settings.deadline
   )
-  work = clients.num_batches if behaviour.per_step else clients.num_examples
+  work = clients.num_batches if system_model.per_step else clients.num_examples
   if not settings.asynchronous:
-    return availability_lib.Availability(cohort_fn, work, behaviour, **more)
+    return availability_lib.Availability(cohort_fn, work, system_model, **more)
   return schedule_lib.Schedule(
     clients.client_ids,
     cohort_fn,
     work,
-    behaviour,
+    system_model,
     concurrency=settings.concurrency or settings.clients_per_round,
     **more,
   )

@@ -20,7 +20,9 @@ import numpy as np
 
 from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.training.participation import availability
-from tff_adaptive.lab.training.participation import behaviour as behaviour_lib
+from tff_adaptive.lab.training.participation import (
+  system_model as system_model_lib,
+)
 
 _NO_CLIENT = -1
 
@@ -89,7 +91,7 @@ class Schedule(availability.Participation):
     client_ids: Sequence[str],
     draw: Callable[[int], Sequence[str]],
     work: Callable[[str, int], int],
-    behaviour: behaviour_lib.Behaviour,
+    system_model: system_model_lib.ClientSystemModel,
     *,
     wanted: int,
     concurrency: int,
@@ -101,8 +103,8 @@ class Schedule(availability.Participation):
       client_ids: All clients.
       draw: Maps a round's number to all clients, in the order drawn.
       work: Maps a client and a round's number to the number of examples that it
-        iterates, or of its local steps if `behaviour.per_step`.
-      behaviour: Speed and reliability of the clients.
+        iterates, or of its local steps if `system_model.per_step`.
+      system_model: Speed and dropouts of the clients.
       wanted: K, number of answers per server step.
       concurrency: Number of clients that train at once.
       deadline: Virtual seconds after which a client is abandoned.
@@ -112,7 +114,7 @@ class Schedule(availability.Participation):
     self._places = {client: place for place, client in enumerate(client_ids)}
     self._draw = draw
     self._work = work
-    self._behaviour = behaviour
+    self._system_model = system_model
     self._wanted = wanted
     self._concurrency = concurrency
     self._deadline = deadline
@@ -192,10 +194,12 @@ class Schedule(availability.Participation):
       client = next((c for c in waiting if self._places[c] not in busy), None)
       if client is None:
         break
-      work = behaviour_lib.work_of(self._behaviour, self._work, client, number)
-      seconds = self._behaviour.seconds(client, number, work)
+      work = system_model_lib.work_of(
+        self._system_model, self._work, client, number
+      )
+      seconds = self._system_model.seconds(client, work)
       late = self._deadline is not None and seconds > self._deadline
-      drops = self._behaviour.drops_out(client, number)
+      drops = self._system_model.drops_out(client, number)
       flights.append(
         InFlightClient(
           over=clock + (self._deadline if late else seconds),  # type: ignore[operator]

@@ -18,8 +18,6 @@ import tensorflow_federated as tff
 
 from tasks import client_data
 from tff_adaptive import errors
-from tff_adaptive.lab.flags import settings as settings_lib
-from tff_adaptive.lab.recording import files
 
 # Sample of data that are not in memory: clients, and examples of each.
 _CLIENTS = 8
@@ -31,25 +29,19 @@ _WORDS = {
   'clients': 'the names of the clients',
   'examples': "the clients' examples",
   'test': 'the test data',
-  'client_behaviour': 'the file of --client_behaviour',
-  'client_availability': 'the file of --client_availability',
 }
 
 
 def digests(
-  settings: settings_lib.Settings, task: tff.simulation.baselines.BaselineTask
+  task: tff.simulation.baselines.BaselineTask,
 ) -> dict[str, Optional[str]]:
   """Computes digests of a run's input data.
 
   Args:
-    settings: The run's settings.
-    task: Its task, as `experiment.create_task` returns it.
+    task: The run's task, as `experiment.create_task` returns it.
 
   Returns:
     Hexadecimal digests by key of `_WORDS`; `None` for unreadable data.
-
-  Raises:
-    SettingsError: If a CSV file about clients cannot be read.
   """
   train = task.datasets.train_data
   found: dict[str, Optional[str]] = {
@@ -58,15 +50,6 @@ def digests(
   }
   if isinstance(task.datasets.test_data, tf.data.Dataset):
     found['test'] = _of_datasets([task.datasets.test_data])
-  for name in ('client_behaviour', 'client_availability'):
-    if (given := getattr(settings, name)) is None:
-      continue
-    try:
-      found[name] = _digest([files.read(pathlib.Path(given))])
-    except OSError as e:
-      raise errors.SettingsError(
-        f'--{name}={given} cannot be read: {errors.reason(e)}.'
-      ) from e
   return found
 
 

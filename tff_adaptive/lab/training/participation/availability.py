@@ -15,12 +15,14 @@ from typing import Any
 from typing import Optional
 
 from tff_adaptive.lab.flags import settings as settings_lib
-from tff_adaptive.lab.training.participation import behaviour as behaviour_lib
+from tff_adaptive.lab.training.participation import (
+  system_model as system_model_lib,
+)
 
 # Virtual seconds of a round; the loop accumulates them.
 ROUND_SECONDS = 'virtual/round_seconds'
-# Examples or local steps of the client with most of them, as its behaviour
-# counts: with equal clients it is what the round waits for.
+# Examples or local steps of the client with most of them: with equal clients it
+# is what the round waits for.
 MOST_WORK = 'virtual/most_work'
 
 # Number of rounds to cache; the current and the prefetched one are needed.
@@ -80,7 +82,7 @@ class Availability(Participation):
     self,
     draw: Callable[[int], Sequence[str]],
     work: Callable[[str, int], int],
-    behaviour: behaviour_lib.Behaviour,
+    system_model: system_model_lib.ClientSystemModel,
     *,
     wanted: int,
     deadline: Optional[float] = None,
@@ -90,32 +92,33 @@ class Availability(Participation):
     Args:
       draw: Maps a round's number to the ids of the clients drawn.
       work: Maps a client and a round's number to the number of examples that it
-        iterates, or of its local steps if `behaviour.per_step`.
-      behaviour: Speed and reliability of the clients.
+        iterates, or of its local steps if `system_model.per_step`.
+      system_model: Speed and dropouts of the clients.
       wanted: Maximum number of answers that count.
       deadline: Virtual seconds after which no answer counts.
     """
     super().__init__()
     self._draw = draw
     self._work = work
-    self._behaviour = behaviour
+    self._system_model = system_model
     self._wanted = wanted
     self._deadline = math.inf if deadline is None else deadline
 
   def _compute(self, number: int) -> RoundParticipation:
     drawn = self._draw(number)
     amounts = {
-      client: behaviour_lib.work_of(self._behaviour, self._work, client, number)
+      client: system_model_lib.work_of(
+        self._system_model, self._work, client, number
+      )
       for client in drawn
     }
     seconds = [
-      self._behaviour.seconds(client, number, amounts[client])
-      for client in drawn
+      self._system_model.seconds(client, amounts[client]) for client in drawn
     ]
     answers = [
       (after, place)
       for place, (client, after) in enumerate(zip(drawn, seconds, strict=True))
-      if not self._behaviour.drops_out(client, number)
+      if not self._system_model.drops_out(client, number)
     ]
     # Simultaneous answers count in the order drawn.
     in_time = sorted(a for a in answers if a[0] <= self._deadline)
@@ -130,17 +133,17 @@ class Availability(Participation):
       'virtual/dropped': len(drawn) - len(answers),
       'virtual/late': len(answers) - len(counted),
     }
-    if self._behaviour.timed:
+    if self._system_model.timed:
       columns |= {ROUND_SECONDS: round(over, 6)}
     cohort = [drawn[place] for place in sorted(p for _, p in counted)]
-    if self._behaviour.timed:
+    if self._system_model.timed:
       columns[MOST_WORK] = max((amounts[c] for c in cohort), default=0)
     return RoundParticipation(cohort, columns)
 
 
 def describe(settings: settings_lib.Settings) -> str:
   """Describes clients' speed and which answers count; empty if all do."""
-  if not behaviour_lib.is_asked(settings):
+  if not system_model_lib.is_asked(settings):
     return ''
   parts = []
   mean = settings.client_seconds_per_example
@@ -157,7 +160,7 @@ def describe(settings: settings_lib.Settings) -> str:
       f'clients take {settings.client_seconds_per_step:g} virtual seconds a '
       f'gradient on average{apart}'
     )
-  link = behaviour_lib.link_of(settings)
+  link = system_model_lib.link_of(settings)
   if link is not None and settings.client_devices is None:
     parts.append(
       f'messages travel at {link.mbit_down:g} Mbit/s down and '
@@ -167,8 +170,6 @@ def describe(settings: settings_lib.Settings) -> str:
     parts.append(
       f'{settings.client_dropout:.3g} of the sampled clients drop out'
     )
-  if settings.client_behaviour is not None:
-    parts.append(f'clients behave as in {settings.client_behaviour}')
   if settings.asynchronous:
     parts.append(
       f'{settings.concurrency} clients train at once, and the server takes a '

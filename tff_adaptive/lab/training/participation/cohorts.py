@@ -5,14 +5,12 @@ import functools
 import math
 from collections.abc import Callable
 from collections.abc import Sequence
-from typing import Optional
 
 import numpy as np
 import tensorflow_federated as tff
 
 from tff_adaptive import errors
 from tff_adaptive.lab.flags import settings as settings_lib
-from tff_adaptive.lab.training.participation import attendance as attendance_lib
 
 
 def build_cohort_fn(
@@ -21,7 +19,6 @@ def build_cohort_fn(
   clients_per_round: int,
   random_seed: int = 1,
   over_selection: float = 1.0,
-  attendance: Optional[attendance_lib.Attendance] = None,
 ) -> Callable[[int], list[str]]:
   """Builds the reference implementation's sampler, without replacement.
 
@@ -36,8 +33,6 @@ def build_cohort_fn(
     random_seed: The reference's --client_datasets_random_seed.
     over_selection: Factor by which more clients are drawn, rounded up; those
       drawn without over-selection come first.
-    attendance: Clients that can be drawn in each round; by default all. If they
-      are too few, all of them are drawn.
 
   Returns:
     A function from a round's number to its clients' ids, in the order drawn.
@@ -61,8 +56,6 @@ def build_cohort_fn(
       f'{population} training clients; give at most '
       f'{math.floor(1000 * population / clients_per_round) / 1000:g}.'
     )
-  if attendance is not None:
-    return _attended(client_ids, drawn, random_seed, attendance)
   # Indices rather than ids: the draw is the same, and several hundred thousand
   # ids need not be converted to an array in every round.
   sample = tff.simulation.build_uniform_sampling_fn(
@@ -78,26 +71,6 @@ def build_cohort_fn(
     return [client_ids[i] for i in places(round_number)]
 
   return cohort
-
-
-def _attended(
-  client_ids: Sequence[str],
-  count: int,
-  random_seed: int,
-  attendance: attendance_lib.Attendance,
-) -> Callable[[int], list[str]]:
-  """Builds a sampler from the clients that can be drawn in each round."""
-
-  @functools.lru_cache(maxsize=2)
-  def cohort(round_number: int) -> tuple[str, ...]:
-    places = attendance.places(round_number)
-    sample = tff.simulation.build_uniform_sampling_fn(
-      places, random_seed=random_seed
-    )
-    drawn = sample(round_number, min(count, len(places)))
-    return tuple(client_ids[place] for place in drawn)
-
-  return lambda round_number: list(cohort(round_number))
 
 
 def cohorts_of(
@@ -131,5 +104,4 @@ def cohorts_of(
     clients_per_round=count,
     random_seed=settings.client_datasets_random_seed,
     over_selection=settings.over_selection or 1.0,
-    attendance=attendance_lib.attendance_of(settings, client_ids),
   )

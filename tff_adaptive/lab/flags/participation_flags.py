@@ -1,4 +1,4 @@
-"""Flags of client speed, availability and participation."""
+"""Flags of client speed, links, dropouts and participation."""
 
 from collections.abc import Collection
 from typing import Any
@@ -12,27 +12,19 @@ _COMPUTING = (
   'client_devices',
 )
 _LINKS = ('client_mbit_down', 'client_mbit_up', 'client_latency')
-_TIME = (*_COMPUTING, *_LINKS, 'client_behaviour')
+_TIME = (*_COMPUTING, *_LINKS)
 # If none of these is given, every client answers immediately.
 ABSENCE = (*_TIME, 'client_dropout')
 # Each flag requires at least one of the listed flags.
 NEEDS = {
   'client_speed_spread': _COMPUTING,
-  'client_speed_jitter': (*_COMPUTING, 'client_behaviour'),
-  'client_mbit_spread': (
-    'client_mbit_down',
-    'client_mbit_up',
-    'client_devices',
-  ),
   'deadline': _TIME,
   'over_selection': ABSENCE,
-  'rounds_per_day': ('client_availability',),
-  'rounds_per_block': ('client_availability',),
   'concurrency': ('asynchronous',),
   'staleness': ('asynchronous',),
 }
 # All flags of this module, refused for methods without clients.
-FLAGS = (*ABSENCE, *NEEDS, 'client_availability', 'asynchronous')
+FLAGS = (*ABSENCE, *NEEDS, 'asynchronous')
 
 
 def resolve(
@@ -49,12 +41,6 @@ def resolve(
     ParameterError: If a flag would be ignored, or is not covered by
       differential privacy.
   """
-  if plan.private and 'client_availability' in given:
-    raise parameters.ParameterError(
-      'client_availability',
-      '{} cannot be combined with differential privacy: the accounting '
-      'assumes cohorts sampled uniformly from all clients; omit it.',
-    )
   for name in ('over_selection', 'deadline'):
     if plan.private and name in given:
       raise parameters.ParameterError(
@@ -82,8 +68,8 @@ def _resolve_asynchronous(
     raise parameters.ParameterError(
       'asynchronous',
       '{} needs clients with a modelled duration: give '
-      '{client_seconds_per_example}, {client_seconds_per_step}, '
-      '{client_devices} or {client_behaviour}.',
+      '{client_seconds_per_example}, {client_seconds_per_step} '
+      'or {client_devices}.',
     )
   if 'over_selection' in given:
     raise parameters.ParameterError(

@@ -13,7 +13,6 @@ _DP = ['--dp_clip_norm=1', '--dp_noise_multiplier=1']
   'arguments, words',
   [
     (['--client_speed_spread=1'], 'without --client_seconds_per_example'),
-    (['--client_speed_jitter=1'], 'without --client_seconds_per_example or'),
     (['--deadline=5'], '--deadline=5 would be ignored without'),
     (['--over_selection=2'], 'or --client_dropout'),
     (['--client_seconds_per_example=0'], 'above 0'),
@@ -26,7 +25,7 @@ _DP = ['--dp_clip_norm=1', '--dp_noise_multiplier=1']
     (['--asynchronous'], '--asynchronous needs clients with a modelled'),
     (
       ['--asynchronous', '--client_dropout=0.1'],
-      '--client_devices or --client_behaviour',
+      'per_step or --client_devices',
     ),
     ([_TIME, '--concurrency=5'], 'would be ignored without --asynchronous'),
     ([_TIME, '--staleness=none'], 'would be ignored without --asynchronous'),
@@ -67,7 +66,6 @@ def test_complaints(arguments, words):
   [
     [_TIME, '--client_speed_spread=0.5', '--deadline=5'],
     ['--client_dropout=0.1', '--over_selection=1.2'],
-    ['--client_behaviour=clients.csv', '--client_speed_jitter=0.1'],
     [_TIME, '--client_dropout=0.1', *_DP],
     [_TIME, '--asynchronous', '--concurrency=12', '--staleness=none'],
   ],

@@ -1,0 +1,207 @@
+"""Speed, links and dropouts of simulated clients, in virtual time.
+
+A client answers after a number of virtual seconds: for each example that it
+iterates, or each gradient, and for receiving and sending.
+"""
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+
+from tff_adaptive import errors
+from tff_adaptive.lab.flags import participation_flags
+from tff_adaptive.lab.flags import settings as settings_lib
+from tff_adaptive.lab.training import seeds
+from tff_adaptive.lab.training.participation import devices
+
+_NORMAL = statistics.NormalDist()
+
+
+class ClientSystemModel:
+  """Speed and dropouts of clients, a function of seed, client and round.
+
+  With m the mean, s the spread and z standard normal, drawn per client:
+
+    seconds = m exp(s z - s^2/2) examples
+
+  or, with m per gradient, times the gradients of all local steps. A link adds
+  `seconds_on_the_way`.
+
+  Attributes:
+    timed: Whether clients take any time.
+    per_step: Whether m is per gradient instead of per example.
+  """
+
+  def __init__(
+    self,
+    *,
+    seed: int,
+    seconds_per_example: Optional[float] = None,
+    seconds_per_step: Optional[float] = None,
+    gradients: int = 1,
+    link: Optional[devices.Link] = None,
+    spread: float = 0.0,
+    dropout: float = 0.0,
+  ):
+    """Initializes the model.
+
+    Args:
+      seed: The run's seed.
+      seconds_per_example: m; by default computing takes no time.
+      seconds_per_step: m per gradient, instead of `seconds_per_example`.
+      gradients: Number of gradients per local step; a full-gradient pass over
+        the data counts as one more per step.
+      link: Rates and latency of messages; by default these take no time.
+      spread: s.
+      dropout: Probability that a client does not answer in a round.
+    """
+    self._seed = seed
+    self.per_step = seconds_per_step is not None
+    self._mean = seconds_per_example
+    if seconds_per_step is not None:
+      self._mean = gradients * seconds_per_step
+    self._link = link
+    self._bytes = (0, 0)
+    self._spread = spread
+    self._dropout = dropout
+    self.timed = self._mean is not None or link is not None
+
+  def carry(self, down: int, up: int) -> None:
+    """Sets the bytes that a client receives and sends in a round."""
+    self._bytes = (down, up)
+
+  def pace(self, client: str) -> float:
+    """Returns a client's virtual seconds per example, or per local step."""
+    if self._mean is None:
+      return 0.0
+    return self._lognormal(self._mean, self._spread, 'client speed', client)
+
+  def seconds(self, client: str, work: int) -> float:
+    """Returns the virtual seconds after which a client answers.
+
+    Args:
+      client: The client's id.
+      work: Number of examples that it iterates; of local steps if `per_step`.
+    """
+    computing = self.pace(client) * work
+    if self._link is None:
+      return computing
+    rates = [
+      self._lognormal(
+        rate * math.exp(spread**2 / 2), spread, f'client link {way}', client
+      )
+      for way, rate, spread in (
+        ('down', self._link.mbit_down, self._link.spread_down),
+        ('up', self._link.mbit_up, self._link.spread_up),
+      )
+    ]
+    return computing + seconds_on_the_way(
+      self._link.latency, self._bytes, rates
+    )
+
+  def drops_out(self, client: str, number: int) -> bool:
+    """Returns whether a client drops out of a round."""
+    if not self._dropout:
+      return False
+    return self._uniform('client dropout', number, client) < self._dropout
+
+  def _uniform(self, purpose: str, *parts: Any) -> float:
+    """Draws a uniform number from (0, 1)."""
+    integer = int(seeds.seed_pair(self._seed, purpose, *parts)[0])
+    return ((integer >> 11) + 0.5) / 2**52
+
+  def _lognormal(
+    self, mean: float, spread: float, purpose: str, *parts: Any
+  ) -> float:
+    """Draws a log-normal number; `spread` is its logarithm's deviation."""
+    if not spread:
+      return mean
+    normal = _NORMAL.inv_cdf(self._uniform(purpose, *parts))
+    drawn = mean * math.exp(spread * normal - spread**2 / 2)
+    # The last bits of exp and log depend on the machine's libraries.
+    return float(f'{drawn:.9g}')
+
+
+def seconds_on_the_way(
+  latency: float, sizes: Sequence[int], rates: Sequence[float]
+) -> float:
+  """Computes the seconds that a client's messages take in a round.
+
+  Args:
+    latency: Seconds one way.
+    sizes: Bytes down and up.
+    rates: Mbit/s down and up; infinite if transfers take no time.
+  """
+  travels = [
+    8e-6 * size / rate for size, rate in zip(sizes, rates, strict=True)
+  ]
+  return 2 * latency + sum(travels)
+
+
+def system_model_of(
+  settings: settings_lib.Settings,
+) -> Optional[ClientSystemModel]:
+  """Builds the system model of a run's clients; `None` if none is asked for."""
+  if not is_asked(settings):
+    return None
+  per_step = settings.client_seconds_per_step
+  spread = settings.client_speed_spread
+  kind = devices.KINDS.get(settings.client_devices or '')
+  if kind is not None:
+    per_step = kind.seconds_per_step if per_step is None else per_step
+    spread = kind.speed_spread if spread is None else spread
+  return ClientSystemModel(
+    seed=settings.seed,
+    seconds_per_example=settings.client_seconds_per_example,
+    seconds_per_step=per_step,
+    gradients=settings.plan.gradients_per_step,
+    link=link_of(settings),
+    spread=spread or 0.0,
+    dropout=settings.client_dropout or 0.0,
+  )
+
+
+def link_of(settings: settings_lib.Settings) -> Optional[devices.Link]:
+  """Builds the links of a run's clients; `None` if messages take no time."""
+  given = {
+    name: value
+    for name in ('mbit_down', 'mbit_up', 'latency')
+    if (value := getattr(settings, f'client_{name}')) is not None
+  }
+  kind = devices.KINDS.get(settings.client_devices or '')
+  if kind is not None:
+    return dataclasses.replace(kind.link, **given)
+  return devices.Link(**given) if given else None
+
+
+def work_of(
+  system_model: ClientSystemModel,
+  work: Callable[[str, int], int],
+  client: str,
+  number: int,
+) -> int:
+  """Returns a client's work in a round; 0 where work takes no time.
+
+  Args:
+    system_model: Speed of the clients.
+    work: As `Availability` takes it.
+    client: The client's id.
+    number: The round's number.
+  """
+  if not system_model.timed:
+    return 0
+  try:
+    return work(client, number)
+  except errors.RunError:
+    return 0  # The round reports the error when it reads the client.
+
+
+def is_asked(settings: settings_lib.Settings) -> bool:
+  """Returns whether a run's clients take time, or may fail to answer."""
+  return any(
+    getattr(settings, name) is not None for name in participation_flags.ABSENCE
+  )

@@ -44,7 +44,7 @@ characters)
 grid)
   study fedadam_on_tags --grid=reddi2021/stackoverflow_tag/fedadam $tags \
     --total_rounds="${4:-15}" --rounds_per_eval=5 \
-    --num_validation_examples=2000 --validation_sample=drawn
+    --num_validation_examples=2000 --validation_sample=resampled
   ;;
 scaffold)
   for task in emnist_character emnist_autoencoder shakespeare_character \

@@ -37,7 +37,7 @@ def parse(*arguments):
     '--client_dropout=0.1',
     '--ema_decay=0',
     '--validation_split=test',
-    '--validation_sample=drawn',
+    '--validation_sample=resampled',
   ],
 )
 def test_what_changes_results_changes_the_experiment(argument):

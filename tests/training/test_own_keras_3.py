@@ -145,10 +145,10 @@ def test_a_run_and_what_follows(settings, tmp_path):
   # Adapters on what was trained: no more than they is trained and sent.
   second = settings(
     'second',
-    adapters=2,
-    adapter_rule='ffa',
-    adapter_kernels='dense/kernel',
-    adapter_beside='dense_1/bias',
+    lora_rank=2,
+    lora_rule='ffa',
+    lora_targets='dense/kernel',
+    lora_also_train='dense_1/bias',
     initial_weights=str(target),
   )
   rows = run(second)
@@ -189,27 +189,25 @@ def test_what_is_refused(settings, monkeypatch):
   for more, words in (
     ({'model': 'own_keras_3:unbuilt'}, 'got no shape yet'),
     (
-      {'adapters': 2, 'adapter_kernels': 'x'},
-      '--adapter_kernels=x matches none of',
+      {'lora_rank': 2, 'lora_targets': 'x'},
+      '--lora_targets=x matches none of',
     ),
-    ({'adapters': 2, 'adapter_kernels': 'dense/bias'}, 'no dense or attention'),
+    ({'lora_rank': 2, 'lora_targets': 'dense/bias'}, 'no dense or attention'),
   ):
     table = dict(task='table', data='synthetic', model='own_keras_3:net')
     with pytest.raises(errors.SettingsError, match=words):
       experiment.create_task(settings('none', **{**table, **more}))
   for more, words in (
-    ({'adapter_rule': 'ffa'}, 'would be ignored without .adapters'),
+    ({'lora_rule': 'ffa'}, 'would be ignored without .lora_rank'),
     (
-      {'adapters': 2, 'adapter_rule': 'fedex', 'dp_clip_norm': 1.0},
+      {'lora_rank': 2, 'lora_rule': 'fedex', 'dp_clip_norm': 1.0},
       'fedex corrects the mean',
     ),
   ):
     with pytest.raises(parameters.ParameterError, match=words):
       settings('none', **more)
   with pytest.raises(errors.SettingsError, match='Use the rule lora'):
-    made = settings(
-      'none', adapters=2, adapter_rule='fedex', algorithm='fednova'
-    )
+    made = settings('none', lora_rank=2, lora_rule='fedex', algorithm='fednova')
     experiment.build(made, experiment.create_task(made))
   keras = pytest.importorskip('keras')
   monkeypatch.setattr(keras.config, 'backend', lambda: 'jax')

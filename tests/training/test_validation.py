@@ -63,7 +63,7 @@ def test_examples_are_set_apart_from_the_test_split(share, count):
 
 def test_examples_drawn_anew_are_never_those_of_the_test():
   settings, task = digits(
-    '--validation_sample=drawn', '--num_validation_examples=10'
+    '--validation_sample=resampled', '--num_validation_examples=10'
   )
   first, tested = evaluated(settings, task)
   second, _ = evaluated(settings, task, 2)
@@ -243,12 +243,12 @@ def test_the_flag():
   usual = parse(['--task=stackoverflow_tag']).settings
   assert 'validation_sample' not in usual.identity
   other = parse(
-    ['--task=stackoverflow_tag', '--validation_sample=drawn']
+    ['--task=stackoverflow_tag', '--validation_sample=resampled']
   ).settings
-  assert other.identity['validation_sample'] == 'drawn'
+  assert other.identity['validation_sample'] == 'resampled'
   assert other.name != usual.name
   with pytest.raises(errors.SettingsError, match='would be ignored'):
-    parse(['--validation_sample=drawn', '--num_validation_examples=-1'])
+    parse(['--validation_sample=resampled', '--num_validation_examples=-1'])
 
 
 def test_which_one_a_run_has(datasets):
@@ -263,7 +263,7 @@ def test_which_one_a_run_has(datasets):
     [
       '--task=stackoverflow_tag',
       '--num_validation_examples=20',
-      '--validation_sample=drawn',
+      '--validation_sample=resampled',
     ]
   ).settings
   drawn_splits = validation.build(settings, datasets)

@@ -159,24 +159,24 @@ class AsGiven(parameters.Described):
   with the wildcards * and ?. Repeatable, or comma-separated.
   """
 
-  adapters: Optional[parameters.Count] = None
+  lora_rank: Optional[parameters.Count] = None
   """Rank of low-rank adapters (LoRA) on dense and attention kernels, trained
   and sent instead of all weights; by default none.
   """
 
-  adapter_rule: Optional[Literal['lora', 'ffa', 'fedex']] = None
+  lora_rule: Optional[Literal['lora', 'ffa', 'fedex']] = None
   """Rule for the adapter factors A and B: lora, the default, trains and
   averages both; ffa trains only B; fedex trains both and adds the averaging
   error to the kernels.
   """
 
-  adapter_alpha: Optional[parameters.Positive] = None
+  lora_alpha: Optional[parameters.Positive] = None
   """Numerator of the adapter scale alpha / rank; by default the rank."""
 
-  adapter_kernels: Optional[str] = None
+  lora_targets: Optional[str] = None
   """Kernels with adapters, as patterns like those of freeze; by default all."""
 
-  adapter_beside: Optional[str] = None
+  lora_also_train: Optional[str] = None
   """Variables trained besides the adapters, such as those of a new classifier,
   as patterns; by default none.
   """
@@ -218,7 +218,7 @@ class AsGiven(parameters.Described):
   tenth of the clients.
   """
 
-  validation_sample: Literal['fixed', 'drawn'] = 'fixed'
+  validation_sample: Literal['fixed', 'resampled'] = 'fixed'
   """Whether every evaluation uses the same validation examples or a new
   sample.
   """

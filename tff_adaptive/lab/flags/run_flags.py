@@ -23,9 +23,9 @@ _NAME = re.compile(
   r'(?!\.)[^/\\\x00-\x1f\x7f\ud800-\udc7f\udd00-\udfff]{1,200}'
 )
 _NO_PATH = re.compile(r'[\x00\ud800-\udc7f\udd00-\udfff]')
-_OF_ADAPTERS = {
-  f'adapter_{name}': ('adapters',)
-  for name in ('rule', 'alpha', 'kernels', 'beside')
+_OF_LORA = {
+  f'lora_{name}': ('lora_rank',)
+  for name in ('rule', 'alpha', 'targets', 'also_train')
 }
 # Default fraction that is set apart for validation.
 _SHARES = {'examples': 0.5, 'clients': 0.1}
@@ -63,13 +63,13 @@ def resolve(
       '{} must be -1 (all) or at least 1, got 0.',
     )
   if (
-    general['validation_sample'] == 'drawn'
+    general['validation_sample'] == 'resampled'
     and general['num_validation_examples'] == -1
   ):
     raise parameters.ParameterError(
       'validation_sample',
-      '{}=drawn would be ignored: {num_validation_examples}=-1 evaluates on '
-      'all examples; give a number of examples.',
+      '{}=resampled would be ignored: {num_validation_examples}=-1 evaluates '
+      'on all examples; give a number of examples.',
     )
   _set_validation(general)
   _check_target(general['target_metric'])
@@ -178,7 +178,7 @@ def _check_needed(
         '{} would be ignored: {algorithm}={method} has no clients.',
         method=plan.method.name,
       )
-  needs = {**client_tests.NEEDS, **participation_flags.NEEDS, **_OF_ADAPTERS}
+  needs = {**client_tests.NEEDS, **participation_flags.NEEDS, **_OF_LORA}
   for name, needed in needs.items():
     if name in given and not {*needed} & {*given}:
       value = general[name]
@@ -192,7 +192,7 @@ def _check_needed(
 
 def _check_adapters(general: Mapping[str, Any], plan: plan_lib.Plan) -> None:
   """Checks that the server sees the updates that the rule fedex corrects."""
-  if general['adapter_rule'] != 'fedex':
+  if general['lora_rule'] != 'fedex':
     return
   reason = ''
   if not plan.method.has_clients:
@@ -203,7 +203,7 @@ def _check_adapters(general: Mapping[str, Any], plan: plan_lib.Plan) -> None:
     reason = 'the chosen aggregation hides individual updates from the server'
   if reason:
     raise parameters.ParameterError(
-      'adapter_rule',
+      'lora_rule',
       '{}=fedex corrects the mean of the adapters by what each client sends, '
       f'but {reason}; use lora or ffa.',
     )

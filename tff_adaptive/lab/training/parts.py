@@ -113,31 +113,31 @@ def _chosen(flag: str, patterns: str, names: Sequence[str]) -> set[str]:
 def adapt(
   task: tff.simulation.baselines.BaselineTask, settings: settings_lib.Settings
 ) -> tff.simulation.baselines.BaselineTask:
-  """Adds adapters to a task's model, with --adapters.
+  """Adds adapters to a task's model, with --lora_rank.
 
   Raises:
     SettingsError: If a pattern matches no variable, or no kernel can have
       adapters.
   """
-  if settings.adapters is None:
+  if settings.lora_rank is None:
     return task
   names = models.variable_names(task.model_fn)
   options: dict[str, Any] = {}
-  for option, flag in (('adapts', 'kernels'), ('trains', 'beside')):
-    patterns = getattr(settings, f'adapter_{flag}')
+  for option, flag in (('adapts', 'targets'), ('trains', 'also_train')):
+    patterns = getattr(settings, f'lora_{flag}')
     if patterns is not None:
-      chosen = _chosen(f'adapter_{flag}', patterns, names)
+      chosen = _chosen(f'lora_{flag}', patterns, names)
       options[option] = chosen.__contains__
   try:
     model_fn = adapters.adapt(
       task.model_fn,
-      settings.adapters,
-      rule=settings.adapter_rule or 'lora',
-      alpha=settings.adapter_alpha,
+      settings.lora_rank,
+      rule=settings.lora_rule or 'lora',
+      alpha=settings.lora_alpha,
       **options,
     )
   except adapters.AdapterError as e:
-    raise errors.SettingsError(f'--adapters={settings.adapters}: {e}') from e
+    raise errors.SettingsError(f'--lora_rank={settings.lora_rank}: {e}') from e
   return models.CheckedTask(task.datasets, model_fn)
 
 

@@ -111,7 +111,7 @@ def build(
 
   Raises:
     RunError: If the validation split is empty or cannot be read.
-    SettingsError: If --validation_sample=drawn does not fit into memory.
+    SettingsError: If --validation_sample=resampled does not fit into memory.
   """
   cache_bytes = settings.cache_mib * 2**20
   raw = whole = data.raw_test_split(datasets)
@@ -240,7 +240,7 @@ def _read(raw: tf.data.Dataset, cache_bytes: int) -> structures.Structure:
       size += data.nbytes(chunk)
       if size > cache_bytes:
         raise errors.SettingsError(
-          '--validation_sample=drawn keeps the whole split in memory, which '
+          '--validation_sample=resampled keeps the split in memory, which '
           f'takes more than --cache_mib={cache_bytes // 2**20}; raise it, or '
           'give --validation_sample=fixed.'
         )

@@ -114,7 +114,7 @@ def test_links_lead_somewhere(page):
 def test_flags_and_files_that_are_named_exist(parser):
   known = {*parser.values, 'flagfile', 'help', 'helpfull'}
   for module in command_line.MAINS.values():
-    known |= module.build_options().names
+    known |= {*module.build_options().values}
   # Of pip, TensorBoard, benchmarks and Ray.
   known |= {'no', 'ignore', 'logdir', 'alpha', 'rounds'}
   known |= {'address', 'contenders', 'disable', 'head', 'models', 'port'}
@@ -261,7 +261,7 @@ def test_an_optimizer_and_a_task_are_added_as_the_guides_say(tmp_path):
     '--task=clusters',
     '--clusters_skew=0.1',
     '--client_optimizer=sign_momentum',
-    '--client_sign_momentum_momentum=0.5',
+    '--client_momentum=0.5',
     '--client_learning_rate=0.05',
     '--server_optimizer=sgd',
     '--total_rounds=8',
@@ -327,9 +327,9 @@ def outside_fixture(tmp_path_factory):
       [
         '--data=synthetic',
         '--client_optimizer=sign_momentum',
-        '--client_sign_momentum_momentum=0.5',
+        '--client_momentum=0.5',
         '--server_optimizer=adabelief',
-        '--server_adabelief_beta_1=0.8',
+        '--beta_1=0.8',
       ],
       'learning_rate m / (sqrt(s) + epsilon)',
       marks=pytest.mark.exhaustive,

@@ -102,9 +102,7 @@ def _optimizers(side: str) -> str:
   for name in optimizers.names(side):
     rows = {}
     for argument, parameter in optimizers.parameters_of(side, name).items():
-      # The rate has one flag for all optimizers of a side.
-      owner = side if argument == 'learning_rate' else f'{side}_{name}'
-      rows[f'{owner}_{argument}'] = parameter
+      rows[optimizers.public_name(side, argument, name)] = parameter
     description = optimizers.entry_of(side, name).description
     rule = inspect.cleandoc(description.__doc__ or '')
     parts += [f'### `--{side}_optimizer={name}`', f'```text\n{rule}\n```']

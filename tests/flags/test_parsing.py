@@ -56,6 +56,10 @@ def test_cohort_of_a_task_with_fewer_clients(parse):
       ('fedavg', 'sgd', 'sgd'),
     ),
     (
+      ['--server_optimizer=sgd', '--proximal_strength=0.1'],
+      ('fedprox', 'delta_sgd', 'sgd'),
+    ),
+    (
       ['--server_optimizer=sgd', '--server_sgd_momentum=0.5'],
       ('fedavgm', 'delta_sgd', 'sgd'),
     ),
@@ -107,11 +111,11 @@ def test_every_optimizer_argument_has_its_flag(parse, side):
         continue
       settings = parse(
         f'--{side}_optimizer={name}',
-        f'--{side}_{name}_{argument}={parameter.default}',
+        f'--{optimizers.public_name(side, argument, name)}={parameter.default}',
         *(['--server_sgd_momentum=0.0'] if side == 'client' else []),
         *(['--server_optimizer=sgd'] if side == 'client' else []),
       )
-      public = optimizers.public_name(side, argument)
+      public = optimizers.public_name(side, argument, name)
       assert settings.hyperparameters[public] == parameter.default
 
 
@@ -130,7 +134,7 @@ def test_values_arrive_where_they_belong(parse):
     '--max_elements_per_client=11',
     '--digits_alpha=2',
     '--seed=5',
-    '--server_yogi_bias_correction',
+    '--bias_correction',
     '--num_validation_examples=-1',
   )
   assert settings.hyperparameters['client_learning_rate'] == 0.25
@@ -203,7 +207,7 @@ def test_a_flag_of_another_optimizer_is_refused_in_few_words(parse):
     parse,
     '--algorithm=fedams',
     '--server_optimizer=yogi',
-    '--server_ams_beta_1=0.9',
+    '--server_adam_beta_1=0.9',
   )
 
 
@@ -293,14 +297,14 @@ def test_flag_file(parse, tmp_path):
     (['--server_adam_beta_1=1'], ['--server_adam_beta_1', 'below 1', '1']),
     (['--server_adam_epsilon=0'], ['--server_adam_epsilon', 'above 0']),
     (
-      ['--server_adam_variant=paper2'],
-      ['--server_adam_variant', 'paper2', 'reference'],
+      ['--variant=paper2'],
+      ['--variant', 'paper2', 'reference'],
     ),
     (
-      ['--server_adam_bias_correction=2'],
-      ['--server_adam_bias_correction', 'True or False', '2'],
+      ['--bias_correction=2'],
+      ['--bias_correction', 'True or False', '2'],
     ),
-    (['--client_delta_sgd_gamma=0'], ['--client_delta_sgd_gamma']),
+    (['--gamma=0'], ['--gamma']),
     (['--proximal_strength=-1'], ['--proximal_strength', 'at least 0']),
     (['--client_weighting=votes'], ['--client_weighting', 'uniform']),
     (['--digits_alpha=0'], ['--digits_alpha', 'above 0']),
@@ -328,9 +332,16 @@ def test_flag_file(parse, tmp_path):
       ['--server_adam_beta_1', 'ignored', 'yogi'],
     ),
     (['--client_sgd_momentum=0.5'], ['ignored', 'delta_sgd']),
-    (['--client_learning_rate=0.5'], ['ignored', 'delta_sgd', '--eta_0']),
+    (
+      ['--client_learning_rate=0.5'],
+      ['ignored', 'delta_sgd does not use it, but --client_optimizer=sgd does'],
+    ),
     (['--client_lr_schedule=exp_decay'], ['ignored', 'delta_sgd']),
     (['--algorithm=fedavg', '--momentum=0.5'], ['ignored', 'fedavg']),
+    (
+      ['--algorithm=fedavg', '--proximal_strength=0.1'],
+      ['--proximal_strength=0.1', 'FedProx', '--algorithm=fedprox'],
+    ),
     (['--gamma=1', '--client_optimizer=sgd'], ['--gamma=1', 'ignored']),
     (['--emnist_character_only_digits'], ['ignored', '--task=digits']),
     (['--cache_dir=x'], ['--cache_dir=x', 'ignored']),
@@ -444,6 +455,7 @@ def test_full_help_has_the_text_of_each_method():
     ('num_clients', '--clients_per_round'),
     ('dataset', '--task'),
     ('method', '--algorithm'),
+    ('client_polyak_gamma_b', '--gamma_b'),
   ],
 )
 def test_names_of_other_programs_suggest_the_flag(parse, flag, meant):

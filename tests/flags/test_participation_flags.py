@@ -22,7 +22,7 @@ _DP = ['--dp_clip_norm=1', '--dp_noise_multiplier=1']
     ([_TIME, '--deadline=0'], 'above 0'),
     (['--algorithm=centralized', _TIME], 'has no clients'),
     (['--algorithm=centralized', '--client_dropout=0.1'], 'has no clients'),
-    (['--asynchronous'], '--asynchronous needs clients with a modelled'),
+    (['--asynchronous'], '--asynchronous would be ignored without'),
     (
       ['--asynchronous', '--client_dropout=0.1'],
       'per_step or --client_devices',

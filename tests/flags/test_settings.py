@@ -32,7 +32,7 @@ def parse(*arguments):
     '--data=synthetic',
     '--max_elements_per_client=5',
     '--runtime=native',
-    '--client_delta_sgd_gamma=1',
+    '--gamma=1',
     '--client_steps_per_round=2',
     '--client_dropout=0.1',
     '--ema_decay=0',

@@ -373,7 +373,5 @@ def test_flags_of_the_sweep_are_turned_off_as_those_of_a_run(tmp_path):
   assert keeps() and keeps('--keep_checkpoints', '--nodry_run')
   for word in ('--nokeep_checkpoints', '--keep_checkpoints=false'):
     assert not keeps(word)
-  with pytest.raises(errors.SettingsError, match='given twice'):
-    keeps('--keep_checkpoints', '--nokeep_checkpoints')
   with pytest.raises(errors.SettingsError, match='nokeep_checkpoints'):
     keeps('--nokeep_checkpoints=1')

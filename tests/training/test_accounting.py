@@ -35,7 +35,10 @@ def parse_fixture():
   'arguments, words',
   [
     (['--dp_noise_multiplier=1'], '--dp_noise_multiplier is 1 but updates'),
-    (['--target_epsilon=3'], '--target_epsilon=3 needs --dp_clip_norm'),
+    (
+      ['--target_epsilon=3'],
+      '--target_epsilon=3 would be ignored without --dp_clip_norm',
+    ),
     ([*CLIP, '--target_epsilon=0'], '--target_epsilon must be a number above'),
     (
       [*CLIP, '--target_epsilon=3', '--dp_noise_multiplier=1'],

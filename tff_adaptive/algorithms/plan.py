@@ -347,22 +347,38 @@ def resolve(
 
 def _stray(plan: Plan, name: str, value: Any) -> parameters.ParameterError:
   """Builds the error about a hyperparameter that the method does not use."""
-  known = ', '.join(f'{{{n}}}' for n in sorted(plan.slots))
-  client, server = (
-    o if isinstance(o, str) else type(o).__name__
-    for o in plan.optimizer.values()
-  )
+  who, choice, users = _users(plan, name)
+  hint = parameters.suggestion(name, plan.slots)
+  if users:
+    others = f' (or {", ".join(users[1:4])})' if users[1:] else ''
+    hint = f', but {{{choice}}}={users[0]} does{others}'
   return parameters.UnusedError(
     name,
-    '{}={given} would be ignored: the algorithm {method} with client optimizer '
-    f'{{client}} and server optimizer {{server}} does not use it{{hint}}; it '
-    f'accepts {known}.',
+    f'{{}}={{given}} would be ignored: the {who} does not use it{hint}.',
     given=value,
-    hint=parameters.suggestion(name, plan.slots),
-    method=plan.method.name,
-    client=client,
-    server=server,
   )
+
+
+def _users(plan: Plan, name: str) -> tuple[str, str, list[str]]:
+  """Says who does not use a hyperparameter, and which choice of what would."""
+  method = plan.method
+  for side in plan.optimizer if method.has_clients else ():
+    users = [
+      other
+      for other in sorted(
+        method.accepted(side), key=lambda other: other != getattr(method, side)
+      )
+      if name in slots_of(method, {**plan.optimizer, side: other})
+    ]
+    if users:
+      who = f'{side} optimizer {plan.optimizer[side]}'
+      return who, f'{side}_optimizer', users
+  users = [
+    other.name
+    for other in methods.table().values()
+    if name in slots_of(other, optimizers_of(other))
+  ]
+  return f'algorithm {method.name}', 'algorithm', users
 
 
 def _weighting_word(value: Any) -> Any:

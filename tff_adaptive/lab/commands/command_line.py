@@ -47,26 +47,28 @@ MAINS = {
   'costs': costs,
   'export': export,
 }
+# Those that have the flags of a run, too.
+_WITH_RUNS = ('sweep', 'costs')
 # Commands that compute nothing and need no TFF.
 _WITHOUT_TFF = ('report', 'compare', 'list')
 _TFF = '0.87.0'
 
 
 def _help(command: str, arguments: Sequence[str], full: bool) -> str:
-  lines = []
   if command in MAINS:
     module = MAINS[command]
-    lines += [f'usage: python main.py {module.USAGE}', '']
+    lines = [f'usage: python main.py {module.USAGE.rstrip()}', '']
     lines.append(module.build_options().help())
-    if command != 'sweep' or not full:
-      return '\n'.join(lines).rstrip()
   else:
-    lines.append('usage: python main.py [COMMAND] [--flag=value ...]\n')
+    lines = ['usage: python main.py [COMMAND] [--flag=value ...]\n']
     lines += [f'  {name:<8} {text}' for name, text in _COMMANDS.items()]
     lines.append('\nhelp COMMAND shows the flags of a command.\n')
-  table = flags.Flags()
-  table.know(*flags.tasks_named(arguments))
-  lines.append(table.help(full))
+  if command not in MAINS or command in _WITH_RUNS:
+    table = flags.Flags()
+    named = flags.tasks_named(arguments)
+    if full or command not in MAINS:
+      lines += ['', table.help(full)]
+    lines += map(table.help_of_task, named)
   return '\n'.join(lines)
 
 
@@ -104,10 +106,9 @@ def main(arguments: Sequence[str]) -> int:
         command, *arguments = arguments
       arguments = [*arguments, '--help']
       _check_command(command)
-    if {'--help', '-h', '-help', '--helpshort'} & set(arguments):
-      print(_help(command, arguments, full=False))
-    elif '--helpfull' in arguments:
-      print(_help(command, arguments, full=True))
+    full = bool({'--helpfull', '--help=full'} & {*arguments})
+    if full or {'--help', '-h', '-help', '--helpshort'} & {*arguments}:
+      print(_help(command, arguments, full))
     else:
       _check_command(command)
       if command not in _WITHOUT_TFF:

@@ -23,7 +23,6 @@ from tff_adaptive.lab.flags import options as options_lib
 from tff_adaptive.lab.flags import resolving
 from tff_adaptive.lab.flags import runtime_flags
 from tff_adaptive.lab.flags import settings as settings_lib
-from tff_adaptive.lab.flags import task_options
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.recording import tables
@@ -49,7 +48,7 @@ _READ = {
   'num_validation_examples': parameters.Parameter(
     'num_validation_examples', Optional[parameters.Count], None
   ),
-  'runtime': runtime_flags.RUNTIME,
+  'runtime': parameters.parameters_of(runtime_flags.RuntimeFlags)['runtime'],
 }
 
 
@@ -175,7 +174,7 @@ def settings_of(
       usual,
       **{name: _READ[name].check(value) for name, value in read.items()},
       task=task,
-      task_options=task_options.settled(task, options),
+      task_options=resolving.settle_options(task, options),
       plan=algorithms.resolve(
         algorithm, client_optimizer=clients, server_optimizer=server, **values
       ),

@@ -45,12 +45,15 @@ def listing() -> str:
   for side in optimizers.SIDES:
     lines += [
       '',
-      f'{side.title()} optimizers (--{side}_optimizer, '
-      f'--{side}_learning_rate, --{side}_NAME_ARGUMENT)',
+      f'{side.title()} optimizers (--{side}_optimizer)',
     ]
     for name in optimizers.names(side):
       accepted = optimizers.parameters_of(side, name)
-      lines += _wrapped(name, ', '.join(_default(p) for p in accepted.values()))
+      shown = (
+        _default(p.named(optimizers.public_name(side, p.name, name)))
+        for p in accepted.values()
+      )
+      lines += _wrapped(name, ', '.join(shown))
   lines += ['', 'Published settings (--preset=PAPER/TASK/METHOD)']
   below: dict[str, list[str]] = {}
   for name in presets.names():

@@ -22,6 +22,14 @@ from tff_adaptive.lab.flags import settings as settings_lib
 # Hyperparameters that a run sets from other flags.
 DECIDED = {'seed': 'seed', 'dp_clients_per_round': 'clients_per_round'}
 
+# Arguments that have flags of FedOpt's code, too: --SIDE_OPTIMIZER_ARGUMENT.
+_REFERENCE = {
+  'adagrad': ('epsilon',),
+  'adam': ('beta_1', 'beta_2', 'epsilon'),
+  'sgd': ('momentum',),
+  'yogi': ('beta_1', 'beta_2', 'epsilon'),
+}
+
 # Names of the same settings in other programs and papers.
 ALIASES: dict[str, str] = {
   'algorithm': 'method algo strategy aggregation_method',
@@ -81,9 +89,8 @@ class FlagTable:
   Attributes:
     general: Flags that do not depend on a task, algorithm or optimizer.
     algorithm: Hyperparameters of algorithms.
-    optimizer: Flags of one optimizer only, as in the FedOpt reference code.
+    optimizer: Flags of one optimizer only, other names of hyperparameters.
     task: Options of one task only.
-    own: Flags added by `know`, by task.
     flags: All flags.
   """
 
@@ -98,7 +105,6 @@ class FlagTable:
     self.algorithm: dict[str, Flag] = {}
     self.optimizer: dict[str, Flag] = {}
     self.task: dict[str, Flag] = {}
-    self.own: dict[str, list[Flag]] = {}
     chosen = {side: {*optimizers.names(side)} for side in optimizers.SIDES}
     for name, method in methods.table().items():
       own = plan.optimizers_of(method)
@@ -114,7 +120,7 @@ class FlagTable:
           public = optimizers.public_name(side, argument, name)
           flag = self._hyperparameter(public, parameter)
           flag.takers.append((f'{side} {name}', parameter))
-          if argument != 'learning_rate':
+          if name in _REFERENCE and argument in _REFERENCE[name]:
             spelled = f'{side}_{name}_{argument}'
             self.optimizer[spelled] = Flag(
               spelled,
@@ -170,7 +176,6 @@ class FlagTable:
       if there is None:
         self.task[flag.name] = self.flags[flag.name] = flag
         added.append(flag)
-        self.own.setdefault(task, []).append(flag)
       elif there.owner != flag.owner and flag.name not in self.general:
         raise parameters.ParameterError(
           'task',
@@ -199,6 +204,12 @@ class FlagTable:
     hint = 'see main.py --help'
     meant = [
       flag for flag, others in ALIASES.items() if spelled in others.split()
+    ] or [
+      optimizers.public_name(side, argument, other)
+      for side in optimizers.SIDES
+      for other in optimizers.names(side)
+      for argument in optimizers.parameters_of(side, other)
+      if spelled == f'{side}_{other}_{argument}'
     ]
     if meant:
       hint = 'use ' + ' or '.join(f'{{{m}}}' for m in meant)
@@ -231,5 +242,5 @@ def _general() -> list[parameters.Parameter]:
       for p in choices.values()
     ),
     *parameters.parameters_of(general.AsGiven).values(),
-    *runtime_flags.flags(),
+    *parameters.parameters_of(runtime_flags.RuntimeFlags).values(),
   ]

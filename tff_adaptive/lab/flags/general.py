@@ -1,5 +1,7 @@
 """Flags of a run that do not depend on a task, method or optimizer."""
 
+from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Annotated
 from typing import Literal
 from typing import Optional
@@ -62,7 +64,7 @@ class Choices(parameters.Described):
 class AsGiven(parameters.Described):
   """Settings of a run, one flag each, with the same names and values.
 
-  `run_flags` fills in values that depend on other flags or the task.
+  `resolving` fills in values that depend on other flags or the task.
   """
 
   total_rounds: parameters.Count = 200
@@ -289,3 +291,36 @@ class AsGiven(parameters.Described):
 
   client_state_mib: parameters.NonNegativeInt = 2048
   """Memory for client states, in MiB."""
+
+
+_COMPUTING = (
+  'client_seconds_per_example',
+  'client_seconds_per_step',
+  'client_devices',
+)
+_TIME = (*_COMPUTING, 'client_mbit_down', 'client_mbit_up', 'client_latency')
+# If none of these is given, every client answers immediately.
+ABSENCE = (*_TIME, 'client_dropout')
+# Flags that nothing uses unless one of the listed flags is given.
+NEEDS: Mapping[str, Sequence[str]] = {
+  'client_speed_spread': _COMPUTING,
+  'deadline': _TIME,
+  'asynchronous': _TIME,
+  'over_selection': ABSENCE,
+  **dict.fromkeys(('concurrency', 'staleness'), ('asynchronous',)),
+  **dict.fromkeys(
+    ('client_test_share', 'finetune_epochs', 'evaluate_clients_under_dp'),
+    ('evaluate_clients',),
+  ),
+  'finetune_learning_rate': ('finetune_epochs',),
+  **dict.fromkeys(
+    ('lora_rule', 'lora_alpha', 'lora_targets', 'lora_also_train'),
+    ('lora_rank',),
+  ),
+  **dict.fromkeys(
+    ('target_epsilon', 'dp_delta', 'dp_sampling', 'dp_accounting'),
+    ('dp_clip_norm', 'dp_adaptive_clipping'),
+  ),
+}
+# Flags that methods without clients do not use.
+OF_CLIENTS = (*ABSENCE, 'client_steps_per_round', 'asynchronous')

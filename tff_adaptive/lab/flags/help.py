@@ -64,10 +64,6 @@ _USUAL = (
 
 def usual(table: flag_table.FlagTable) -> str:
   """Renders the flags that most users need, by group."""
-  return '\n'.join([*_usual(table), *_of_own(table)])
-
-
-def _usual(table: flag_table.FlagTable) -> list[str]:
   lines = []
   for title, names in _SECTIONS.items():
     lines.append(title)
@@ -76,36 +72,32 @@ def _usual(table: flag_table.FlagTable) -> list[str]:
   lines.append('Hyperparameters (main.py list shows which method takes which):')
   for name in _USUAL:
     lines += _shared(table.algorithm[name])
-  lines.append(
-    '  --client_{optimizer}_{argument}, '
-    '--server_{optimizer}_{argument}, --{task}_{argument}'
-  )
-  lines.append('      Such as --server_adam_beta_1 and --digits_alpha.')
-  lines.append('')
-  lines.append(
-    '--flagfile=FILE reads flags from a file; --helpfull lists all flags.'
-  )
-  return lines
+  lines += [
+    '',
+    '--task=TASK --help lists the flags of a task too, --helpfull all flags;',
+    '--flagfile=FILE reads flags from a file.',
+  ]
+  return '\n'.join(lines)
 
 
 def full(table: flag_table.FlagTable) -> str:
   """Renders all flags."""
-  lines = [*_usual(table), '', 'Advanced:']
-  usual = {name for names in _SECTIONS.values() for name in names}
+  lines = [usual(table), '', 'Advanced:']
+  shown = {name for names in _SECTIONS.values() for name in names}
   for name, flag in table.general.items():
-    if name not in usual:
+    if name not in shown:
       lines += options.entry(flag.parameter)
   lines += ['', 'All hyperparameters:']
   for _, flag in sorted(table.algorithm.items()):
     lines += _by_taker(flag)
   for title, flags in (
-    ('Specific to one optimizer:', table.optimizer),
+    ("Other names, those of FedOpt's code:", table.optimizer),
     ('Specific to one task:', table.task),
   ):
     lines.append(title)
     for _, flag in sorted(flags.items()):
       lines += options.entry(flag.parameter)
-  return '\n'.join([*lines, *_of_own(table)])
+  return '\n'.join(lines)
 
 
 def _shared(flag: flag_table.Flag) -> list[str]:
@@ -132,10 +124,10 @@ def _by_taker(flag: flag_table.Flag) -> list[str]:
   return lines
 
 
-def _of_own(table: flag_table.FlagTable) -> list[str]:
-  """Renders the flags of the user's own tasks."""
-  lines = []
-  for task, flags in table.own.items():
-    lines += ['', f'Of --task={task}:']
-    lines += [line for f in flags for line in options.entry(f.parameter)]
-  return lines
+def of_task(table: flag_table.FlagTable, task: str) -> str:
+  """Renders the flags of a task."""
+  lines = ['', f'Of --task={task}:']
+  for flag in table.flags.values():
+    if flag.owner == ('task', task):
+      lines += options.entry(flag.parameter)
+  return '\n'.join(lines)

@@ -1,9 +1,11 @@
-"""The flags of one command, beside those of a run."""
+"""Parsing of a command's own flags, and their help."""
 
 import difflib
 import textwrap
 from collections.abc import Sequence
 from typing import Any
+
+from absl import flags as absl_flags
 
 from tff_adaptive import errors
 from tff_adaptive import parameters
@@ -35,19 +37,11 @@ def entry(parameter: parameters.Parameter, default: Any = ...) -> list[str]:
   return [head, *lines]
 
 
-def refuse_words(words: Sequence[str]) -> None:
-  """Raises `SettingsError` if positional arguments are left over."""
-  if words:
-    raise errors.SettingsError(
-      f'{words[0]!r} is not a flag; flags are written --name=value.'
-    )
-
-
 class Options:
-  """Flags with defaults, parsed from a command line.
+  """Flags of a command, parsed by absl; values stay text until checked.
 
-  They are parsed before the flags of the run, to which other arguments are
-  passed on unchanged.
+  Attributes:
+    values: absl's flag values.
   """
 
   def __init__(
@@ -58,58 +52,87 @@ class Options:
     """Declares the flags.
 
     Args:
-      *declared: Flags that may be given once.
+      *declared: Flags with one value; the last one given counts.
       repeated: Flags that may be given several times; their value is a list.
     """
-    self._declared = {p.name: p for p in declared}
-    self._repeated = {p.name: p for p in repeated}
+    self.values = absl_flags.FlagValues()
+    self.values.set_gnu_getopt(True)
+    self._declared: dict[str, parameters.Parameter] = {}
+    for parameter in repeated:
+      self._define(parameter, repeated=True)
+    for parameter in declared:
+      self._define(parameter)
 
-  @property
-  def names(self) -> set[str]:
-    """The names of the flags."""
-    return {*self._declared, *self._repeated}
+  def _define(
+    self, parameter: parameters.Parameter, repeated: bool = False
+  ) -> None:
+    self._declared[parameter.name] = parameter
+    parser = absl_flags.ArgumentParser[str]()
+    serializer = absl_flags.ArgumentSerializer[str]()
+    flag: absl_flags.Flag
+    if parameter.kind is bool:
+      flag = absl_flags.BooleanFlag(parameter.name, None, parameter.help)
+      # Accepts `--name`, `--noname` and `--name=...`.
+      flag.parser = parser
+    else:
+      kind = absl_flags.MultiFlag if repeated else absl_flags.Flag
+      flag = kind(parser, serializer, parameter.name, None, parameter.help)
+    absl_flags.DEFINE_flag(flag, self.values)
+
+  def expand(self, arguments: Sequence[str]) -> list[str]:
+    """Replaces each --flagfile by the flags in its file.
+
+    Raises:
+      SettingsError: If a file cannot be read as text.
+    """
+    try:
+      return self.values.read_flags_from_files(list(arguments), True)
+    except (absl_flags.Error, OSError, ValueError) as e:
+      raise errors.SettingsError(
+        f'The file that --flagfile names cannot be read as text: '
+        f'{errors.reason(e)}.'
+      ) from e
+
+  def texts(self, arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """Returns the texts of given flags by name, and the remaining arguments.
+
+    Raises:
+      SettingsError: If a flag has no value, or one that it cannot have.
+    """
+    arguments = self.expand(arguments)
+    self.values.unparse_flags()
+    for name in self.values:
+      self.values[name].unparse()
+    try:
+      rest = self.values(['main.py', *arguments], known_only=True)[1:]
+    except (absl_flags.Error, ValueError) as e:
+      raise errors.SettingsError(f'{errors.reason(e)}.') from e
+    given = {
+      name: self.values[name].value
+      for name in self.values
+      if self.values[name].present
+    }
+    return given, rest
 
   def split(self, arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """Returns values by name, and the remaining arguments.
+    """Returns values by name, defaults included, and the remaining arguments.
 
     Raises:
       SettingsError: If a value is not accepted.
     """
-    values: dict[str, Any] = {
-      p.name: p.default for p in self._declared.values()
-    }
-    values.update({name: [] for name in self._repeated})
-    given = set()
-    rest = []
-    waiting = list(arguments)
-    while waiting:
-      word = waiting.pop(0)
-      name, equals, text = word.lstrip('-').partition('=')
-      positive = self._declared.get(name.removeprefix('no'))
-      if not equals and positive and positive.kind is bool:
-        # --NAME and --noNAME, as absl's flags have them.
-        equals, text = '=', str(positive.name == name).lower()
-        name = positive.name
-      parameter = self._declared.get(name) or self._repeated.get(name)
-      if not word.startswith('-') or parameter is None:
-        rest.append(word)
-        continue
-      if not equals:
-        if waiting:
-          text = waiting.pop(0)
-        else:
-          raise errors.SettingsError(f'--{name} needs a value.')
+    given, rest = self.texts(arguments)
+    values: dict[str, Any] = {}
+    for name, parameter in self._declared.items():
+      text = given.get(name)
       try:
-        value = parameter.parse(text)
+        if isinstance(self.values[name], absl_flags.MultiFlag):
+          values[name] = [parameter.parse(one) for one in text or ()]
+        else:
+          values[name] = (
+            parameter.default if text is None else parameter.parse(f'{text}')
+          )
       except parameters.ParameterError as e:
         raise refusal(e) from e
-      if name in self._repeated:
-        values[name].append(value)
-      elif name in given:
-        raise errors.SettingsError(f'--{name} is given twice.')
-      else:
-        given.add(name)
-        values[name] = value
     return values, rest
 
   def read(self, arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
@@ -118,19 +141,26 @@ class Options:
     Raises:
       SettingsError: If a value is not accepted or a flag is unknown.
     """
-    values, rest = self.split(arguments)
-    for word in rest:
+    values, words = self.split(arguments)
+    self.refuse_unknown(words)
+    return values, words
+
+  def refuse_unknown(self, words: Sequence[str]) -> None:
+    """Raises `SettingsError` if a flag is among the remaining arguments."""
+    for word in words:
       if word.startswith('-'):
-        name = word.lstrip('-').partition('=')[0]
-        known = [*self._declared, *self._repeated]
-        close = difflib.get_close_matches(name, known, n=1) or known
-        has = ' or '.join(f'--{c}' for c in close) or 'none'
-        raise errors.SettingsError(
-          f'This command has no flag --{name}; it accepts {has}.'
-        )
-    return values, rest
+        raise refusal(self.unknown(word.lstrip('-').partition('=')[0]))
+
+  def unknown(self, name: str) -> parameters.ParameterError:
+    """Builds the error about a flag that the command does not have."""
+    close = difflib.get_close_matches(name, self._declared, n=1)
+    has = ' or '.join(f'{{{c}}}' for c in close or self._declared)
+    return parameters.ParameterError(
+      name, f'This command has no flag {{}}; it accepts {has}.'
+    )
 
   def help(self) -> str:
     """Renders the flags, one paragraph each."""
-    declared = (*self._repeated.values(), *self._declared.values())
-    return '\n'.join(line for p in declared for line in entry(p))
+    return '\n'.join(
+      line for parameter in self._declared.values() for line in entry(parameter)
+    )

@@ -5,13 +5,13 @@ are immediate.
 """
 
 import dataclasses
+import itertools
 import re
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
-
-from absl import flags as absl_flags
 
 from tff_adaptive import errors
 from tff_adaptive import parameters
@@ -44,20 +44,18 @@ class Parsed:
   preset: Optional[presets.Preset] = None
 
 
-class Flags:
-  """The flags of the command line.
-
-  Attributes:
-    values: absl's flag values, to which callers may add flags.
-  """
+class Flags(options.Options):
+  """The flags of a run."""
 
   def __init__(self) -> None:
-    """Defines all flags."""
-    self.values = absl_flags.FlagValues()
-    self.values.set_gnu_getopt(True)
+    """Declares the flags of all methods and of the program's own tasks."""
+    super().__init__()
     self._table = flag_table.FlagTable(_DRY_RUN)
-    for flag in self._table.flags.values():
-      self._define(flag)
+    self._declare(self._table.flags.values())
+
+  def _declare(self, flags: Iterable[flag_table.Flag]) -> None:
+    for flag in flags:
+      self._define(flag.parameter, repeated=flag.name in _REPEATED)
 
   def know(self, *tasks: Any) -> None:
     """Adds the flags of users' own tasks; see `FlagTable.know`.
@@ -67,34 +65,13 @@ class Flags:
     """
     for task in tasks:
       try:
-        added = self._table.know(task)
+        self._declare(self._table.know(task))
       except parameters.ParameterError as e:
         raise options.refusal(e) from e
-      for flag in added:
-        self._define(flag)
 
   def kind(self, name: str) -> type:
     """Returns the type of a flag's values."""
     return self._table.find(name).parameter.kind
-
-  def _define(self, flag: flag_table.Flag) -> None:
-    """Defines a flag whose value is unparsed text.
-
-    Parsing it may depend on other flags.
-    """
-    name, text = flag.name, flag.parameter.help
-    parser = absl_flags.ArgumentParser[str]()
-    serializer = absl_flags.ArgumentSerializer[str]()
-    defined: absl_flags.Flag
-    if flag.parameter.kind is bool:
-      defined = absl_flags.BooleanFlag(name, None, text)
-      # Accepts `--name`, `--noname` and `--name=...`.
-      defined.parser = parser
-    else:
-      several = name in _REPEATED
-      kind = absl_flags.MultiFlag if several else absl_flags.Flag
-      defined = kind(parser, serializer, name, None, text)
-    absl_flags.DEFINE_flag(defined, self.values)
 
   def parse(self, arguments: Sequence[str]) -> Parsed:
     """Parses a command line.
@@ -139,61 +116,48 @@ class Flags:
     Raises:
       SettingsError: If a flag is unknown or has no value.
     """
-    try:
-      # The set of flags depends on the task.
-      arguments = self.values.read_flags_from_files(list(arguments), True)
-      self.know(*tasks_named(arguments))
-      self.values.unparse_flags()
-      for name in self.values:
-        self.values[name].unparse()
-      rest = self.values(['main.py', *arguments])[1:]
-    except absl_flags.UnrecognizedFlagError as e:
-      raise options.refusal(self._table.unknown(e.flagname)) from e
-    except absl_flags.Error as e:
-      message = errors.reason(e).removeprefix('ERROR:: ')
-      raise errors.SettingsError(f'{message}.') from e
-    # Errors that absl does not convert.
-    except (OSError, UnicodeDecodeError) as e:
+    arguments = self.expand(arguments)
+    self.know(*tasks_named(arguments))  # The set of flags depends on the task.
+    texts, words = self.texts(arguments)
+    self.refuse_unknown(words)
+    if words:
       raise errors.SettingsError(
-        f'The file that --flagfile names cannot be read as text: {e}.'
-      ) from e
-    except ValueError as e:  # `--nodry_run=3`, a file's name with a NUL.
-      raise errors.SettingsError(
-        f'The flags cannot be read: {errors.reason(e)}.'
-      ) from e
-    except RecursionError as e:  # absl compares names letter by letter.
-      raise errors.SettingsError(
-        'One of the flag names has hundreds of letters, and no flag has; see '
-        'main.py --help.'
-      ) from e
-    options.refuse_words(rest)
+        f'{words[0]!r} is not a flag; flags are written --name=value.'
+      )
     return {
-      name: _text(self.values[name].value)
-      for name in self.values
-      if self.values[name].present
+      name: ','.join(text) if isinstance(text, list) else str(text)
+      for name, text in texts.items()
     }
+
+  def unknown(self, name: str) -> parameters.ParameterError:
+    """Builds the error about an unknown flag."""
+    return self._table.unknown(name)
 
   def help(self, full: bool = False) -> str:
     """Renders the flags that most users need, or all of them."""
     return (flag_help.full if full else flag_help.usual)(self._table)
 
+  def help_of_task(self, task: str) -> str:
+    """Renders the flags of a task.
+
+    Raises:
+      SettingsError: If there is no such task.
+    """
+    try:
+      resolving.check_task(task)
+    except parameters.ParameterError as e:
+      raise options.refusal(e) from e
+    self.know(task)
+    return flag_help.of_task(self._table, task)
+
 
 def tasks_named(arguments: Sequence[str]) -> list[str]:
   """Returns the values of --task on a command line."""
   named = []
-  for place, word in enumerate(arguments):
-    if word == '--':
-      break
-    match = re.fullmatch('--?task(?:=(.*))?', word, re.DOTALL)
-    if match and match.group(1) is not None:
-      named.append(match.group(1))
-    elif match:
-      named += arguments[place + 1 : place + 2]
+  for word, after in itertools.pairwise([*arguments, '']):
+    if match := re.fullmatch('--?task(=.*)?', word, re.DOTALL):
+      named.append(match[1][1:] if match[1] else after)
   return named
-
-
-def _text(value: Any) -> str:
-  return ','.join(value) if isinstance(value, list) else str(value)
 
 
 def words(flags: Mapping[str, str]) -> list[str]:

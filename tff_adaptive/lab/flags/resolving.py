@@ -1,15 +1,17 @@
 """Resolution of flags to the settings of a run.
 
-Flags without effect are refused. Errors refer to flags by name; the caller
-formats them as --flag or `keyword`.
+Errors refer to flags by name; the caller formats them as --flag or `keyword`.
 """
 
 import dataclasses
+import math
+import re
 from collections.abc import Collection
 from collections.abc import Mapping
 from typing import Any
 from typing import Optional
 
+import tasks
 from tff_adaptive import optimizers
 from tff_adaptive import parameters
 from tff_adaptive.algorithms import methods
@@ -17,15 +19,22 @@ from tff_adaptive.algorithms import plan as plan_lib
 from tff_adaptive.lab.flags import flag_table
 from tff_adaptive.lab.flags import general as general_lib
 from tff_adaptive.lab.flags import presets
-from tff_adaptive.lab.flags import run_flags
 from tff_adaptive.lab.flags import runtime_flags
 from tff_adaptive.lab.flags import settings as settings_lib
-from tff_adaptive.lab.flags import task_options
+from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.optimizers import schedules
+from tff_adaptive.optimizers.clients import mixes
 from tff_adaptive.privacy import mechanism as privacy
 
 # Values by flag.
 Given = Mapping[str, Any]
+
+# Of surrogates, only those that represent bytes can be in a folder's name.
+_NO_PATH = r'\x00\ud800-\udc7f\udd00-\udfff'
+_NAME = re.compile(rf'(?!\.)[^/\\\x01-\x1f\x7f{_NO_PATH}]{{1,200}}')
+# Default fractions that are set apart for validation and for clients' tests.
+_SHARES = {'examples': 0.5, 'clients': 0.1}
+_CLIENT_TEST_SHARE = 0.2
 
 
 def with_preset(
@@ -93,17 +102,14 @@ def resolve(table: flag_table.FlagTable, given: Given) -> settings_lib.Settings:
   Raises:
     ParameterError: If a flag is not accepted; the message is one sentence.
   """
-  of_run = {n: v for n, v in given.items() if n in table.general}
-  of_task = {n: v for n, v in given.items() if n in table.task}
-  general = run_flags.resolve(table, of_run)
+  general = _general(table, given)
   of_method = {
-    name: (table.find(name), value)
+    name: value
     for name, value in given.items()
-    if name not in of_run and name not in of_task
+    if name not in table.general and name not in table.task
   }
-  asked = {flag.public for flag, _ in of_method.values()}
-  method, optimizer = _choose(general, of_run, asked)
-  values, flag_of = _hyperparameters(of_method, optimizer)
+  method, optimizer = _choose(table, general, given, of_method)
+  values, flag_of = _hyperparameters(table, of_method, optimizer)
   _fill_in(values, general)
   with parameters.renamed({**flag_table.DECIDED, **flag_of}):
     plan = plan_lib.resolve(
@@ -112,40 +118,131 @@ def resolve(table: flag_table.FlagTable, given: Given) -> settings_lib.Settings:
       server_optimizer=optimizer['server'],
       **values,
     )
-    run_flags.check(general, plan, flag_of)
+    _refuse_unused(table, given, general, plan)
+    _check(general, plan, flag_of)
   examples = general['num_validation_examples']
-  resolved: dict[str, Any] = dict(
-    plan=plan,
-    task_options=task_options.resolve(table, of_task, general, of_run),
-    num_validation_examples=None if examples == -1 else examples,
-    runtime_options=runtime_flags.options(general),
-    record=tuple(filter(None, (general['record'] or '').split(','))),
-  )
-  for field in dataclasses.fields(general_lib.AsGiven):
-    resolved[field.name] = general[field.name]
+  fields = (f.name for f in dataclasses.fields(general_lib.AsGiven))
   return settings_lib.Settings(
-    task=general['task'], runtime=general['runtime'], **resolved
+    **{name: general[name] for name in fields},
+    task=general['task'],
+    task_options=_task_options(table, given, general),
+    plan=plan,
+    num_validation_examples=None if examples == -1 else examples,
+    record=tuple(filter(None, (general['record'] or '').split(','))),
+    runtime=general['runtime'],
+    runtime_options=runtime_flags.options(general),
   )
+
+
+def check_task(task: str) -> None:
+  """Raises `ParameterError` for an unknown task."""
+  if not tasks.is_place(task) and task not in tasks.names():
+    raise parameters.ParameterError(
+      'task',
+      '{} must be one of {names}, or PACKAGE.MODULE:FUNCTION of a function '
+      'that returns a task, got {given!r}{hint}.',
+      names=', '.join(repr(name) for name in tasks.names()),
+      hint=parameters.suggestion(task, tasks.names()),
+      given=task,
+    )
+
+
+def _general(table: flag_table.FlagTable, given: Given) -> dict[str, Any]:
+  """Returns the general flags by name, with defaults filled in."""
+  general = {
+    name: flag.parameter.check(given[name])
+    if name in given
+    else flag.parameter.default
+    for name, flag in table.general.items()
+  }
+  task = general['task']
+  check_task(task)
+  accepted = tasks.parameters_of(task)
+  for flag, option in settings_lib.shared_flags(task).items():
+    if flag not in given and not accepted[option].required:
+      general[flag] = accepted[option].default
+  there = tasks.info(task).num_clients
+  if there is not None and 'clients_per_round' not in given:
+    general['clients_per_round'] = min(general['clients_per_round'], there)
+  if general['validation_split'] is None:
+    is_problem = tasks.info(task).test_is_problem
+    general['validation_split'] = 'test' if is_problem else 'examples'
+  if general['validation_share'] is None:
+    general['validation_share'] = _SHARES.get(general['validation_split'])
+  for flag, fits, must in _FORMATS:
+    value = general[flag]
+    if value is not None and not fits(value):
+      raise parameters.ParameterError(
+        flag, f'{{}} must be {must}, got {{value!r}}.', value=str(value)[:80]
+      )
+  metric_names.parse_directions(general['metric_direction'])
+  return general
+
+
+def _is_target(text: str) -> bool:
+  name, _, value = text.rpartition(':')
+  try:
+    return bool(name) and (
+      value in ('max', 'min') or math.isfinite(float(value))
+    )
+  except ValueError:
+    return False
+
+
+# Flags with a format, its check, and its description.
+_FORMATS = (
+  ('num_validation_examples', bool, '-1 (all) or at least 1'),
+  (
+    'target_metric',
+    _is_target,
+    'NAME:VALUE, such as accuracy:0.95, or NAME:max or NAME:min',
+  ),
+  (
+    'experiment_name',
+    _NAME.fullmatch,
+    'a folder name of at most 200 letters, without slashes, control characters '
+    'or a leading dot',
+  ),
+  (
+    'root_output_dir',
+    re.compile(f'[^{_NO_PATH}]+').fullmatch,
+    'the name of a folder',
+  ),
+  (
+    'evaluate_clients',
+    re.compile('all|0*[1-9][0-9]{0,8}').fullmatch,
+    "'all' or an integer of at least 1",
+  ),
+)
 
 
 def _choose(
-  general: Given, of_run: Given, asked: Collection[str]
+  table: flag_table.FlagTable, general: Given, given: Given, of_method: Given
 ) -> tuple[methods.Method, dict[str, Any]]:
   """Returns the requested method, or the one that the optimizers define."""
+  proximal = of_method.get('proximal_strength')
+  if given.get('algorithm') == 'fedavg' and proximal:
+    raise parameters.ParameterError(
+      'proximal_strength',
+      '{}={given} makes federated averaging FedProx: give {algorithm}=fedprox.',
+      given=proximal,
+    )
   if general['algorithm'] is None:
     # fedavg has no momentum, so a given momentum selects fedavgm.
+    asked = {table.find(name).public for name in of_method}
     method = methods.of_server(general['server_optimizer'], asked)
+    if method.name == 'fedavg' and proximal:
+      method = methods.find('fedprox')
     given = general
   else:
-    method, given = methods.find(general['algorithm']), of_run
+    method = methods.find(general['algorithm'])
   return method, plan_lib.optimizers_of(
     method, given.get('client_optimizer'), given.get('server_optimizer')
   )
 
 
 def _hyperparameters(
-  of_method: Mapping[str, tuple[flag_table.Flag, Any]],
-  optimizer: Mapping[str, Any],
+  table: flag_table.FlagTable, of_method: Given, optimizer: Given
 ) -> tuple[dict[str, Any], dict[str, str]]:
   """Returns hyperparameters set by flags, and the flags that set them.
 
@@ -155,16 +252,11 @@ def _hyperparameters(
   """
   values: dict[str, Any] = {}
   flag_of: dict[str, str] = {}
-  for name, (flag, value) in of_method.items():
+  for name, value in of_method.items():
+    flag = table.find(name)
     side, owner = flag.owner
     if owner and optimizer[side] != owner:
-      raise parameters.UnusedError(
-        name,
-        '{}={given} would be ignored: the {side} optimizer is {chosen}.',
-        given=value,
-        side=side,
-        chosen=optimizer[side],
-      )
+      raise unused(name, value, f': the {side} optimizer is {optimizer[side]}')
     if flag.public in values:
       raise parameters.ParameterError(
         name,
@@ -190,3 +282,258 @@ def _fill_in(values: dict[str, Any], general: Given) -> None:
     values.setdefault('local_epochs', general['client_epochs_per_round'])
   if privacy.is_asked(values):
     values['dp_clients_per_round'] = general['clients_per_round']
+
+
+def unused(name: str, value: Any, reason: str) -> parameters.UnusedError:
+  """Builds the error about a flag that nothing uses.
+
+  Args:
+    name: The flag.
+    value: Its value.
+    reason: Why, after ': ', or after ' without ' what would use it.
+  """
+  shown = f'{value:g}' if isinstance(value, float) else value
+  given = '' if value is True else f'={shown}'
+  return parameters.UnusedError(
+    name, f'{{}}{{given}} would be ignored{reason}.', given=given
+  )
+
+
+def _refuse_unused(
+  table: flag_table.FlagTable,
+  given: Given,
+  general: Given,
+  plan: plan_lib.Plan,
+) -> None:
+  """Raises `UnusedError` for a flag that nothing uses."""
+  active = [
+    name
+    for name, value in given.items()
+    if value is not False and value != table.find(name).parameter.default
+  ]
+  for name in active:
+    if reason := _why_unused(table.find(name), general, plan, active):
+      raise unused(name, given[name], reason)
+
+
+def _why_unused(
+  flag: flag_table.Flag,
+  general: Given,
+  plan: plan_lib.Plan,
+  active: Collection[str],
+) -> str:
+  """Says why nothing uses a flag; empty if something does."""
+  name, task, runtime = flag.name, general['task'], general['runtime']
+  if name in general_lib.OF_CLIENTS and not plan.method.has_clients:
+    return f': {{algorithm}}={plan.method.name} has no clients'
+  needed = general_lib.NEEDS.get(name, ())
+  if needed and not {*needed} & {*active}:
+    return ' without ' + ' or '.join(f'{{{other}}}' for other in needed)
+  if name == 'over_selection' and general['asynchronous']:
+    return (
+      ': with {asynchronous} the server always uses the first answers; '
+      '{concurrency} sets the number of clients in training'
+    )
+  if name == 'validation_share' and general['validation_split'] == 'test':
+    return ': {validation_split}=test holds nothing out'
+  if name == 'validation_sample' and general['num_validation_examples'] == -1:
+    return ': {num_validation_examples}=-1 evaluates on all examples'
+  if runtime not in runtime_flags.takers(name):
+    return f': {{runtime}}={runtime}'
+  if flag.owner[0] == 'task' and flag.owner[1] != task:
+    return f': {{task}}={task}'
+  shared = settings_lib.TASK_FLAGS.keys() - settings_lib.shared_flags(task)
+  if name in shared:
+    return f': {{task}}={task} has no such option'
+  if name == 'cache_dir' and general['data'] == 'synthetic':
+    return ': synthetic data are generated, not read'
+  if name == 'cache_dir' and not (
+    tasks.info(task).files or tasks.info(task).own
+  ):
+    return f': the task {task} reads no file'
+  return ''
+
+
+def _check(
+  general: dict[str, Any], plan: plan_lib.Plan, flag_of: Mapping[str, str]
+) -> None:
+  """Checks the general flags against the method; fills in defaults.
+
+  Args:
+    general: General flags as returned by `_general`; updated in place.
+    plan: The method with its hyperparameters.
+    flag_of: The flags that set hyperparameters, by hyperparameter.
+
+  Raises:
+    ParameterError: If flags and plan contradict each other.
+  """
+  private, asynchronous = plan.private, general['asynchronous']
+  rate = plan.values.get('client_learning_rate')
+  tunes = (
+    general['finetune_epochs'] and general['finetune_learning_rate'] is None
+  )
+  fedex = general['lora_rule'] == 'fedex'
+  late = (
+    '{} cannot be combined with differential privacy: which clients answer in '
+    'time depends on their numbers of examples, and cohorts must not depend on '
+    'the data.'
+  )
+  speed = '{} and {client_seconds_per_example} both set the speed of clients.'
+  corrects = (
+    '{}=fedex corrects the mean of the adapters by what each client sends, but '
+  )
+  for applies, name, problem in (
+    (
+      private
+      and general['target_epsilon']
+      and 'dp_noise_multiplier' in flag_of,
+      'target_epsilon',
+      '{} and {dp_noise_multiplier} both set the noise; give one of them.',
+    ),
+    (
+      private
+      and general['evaluate_clients']
+      and not general['evaluate_clients_under_dp'],
+      'evaluate_clients',
+      '{} records metrics of individual clients, which differential privacy '
+      'does not protect; give {evaluate_clients_under_dp} to allow it.',
+    ),
+    (private and general['over_selection'], 'over_selection', late),
+    (private and general['deadline'], 'deadline', late),
+    (private and asynchronous, 'asynchronous', late),
+    *(
+      (general['client_seconds_per_example'] and general[name], name, speed)
+      for name in ('client_seconds_per_step', 'client_devices')
+    ),
+    (
+      asynchronous
+      and plan.method.needs_one_version(
+        plan.build('own') or plan.method.options()
+      ),
+      'asynchronous',
+      '{} cannot be combined with {algorithm}={method}: its server aggregates '
+      'measurements at one model, and asynchronous clients start from '
+      'different models.',
+    ),
+    (
+      tunes and not rate,
+      'finetune_epochs',
+      '{} needs {finetune_learning_rate}: the clients of this run have no '
+      'learning rate to default to.',
+    ),
+    (
+      fedex and not plan.method.has_clients,
+      'lora_rule',
+      f'{corrects}{{algorithm}} has no clients; use lora or ffa.',
+    ),
+    (
+      fedex and asynchronous,
+      'lora_rule',
+      f'{corrects}with {{asynchronous}} clients start from different models; '
+      'use lora or ffa.',
+    ),
+    (
+      fedex and plan.method.has_clients and plan.aggregation.formula,
+      'lora_rule',
+      f'{corrects}the chosen aggregation hides individual updates from the '
+      'server; use lora or ffa.',
+    ),
+  ):
+    if applies:
+      raise parameters.ParameterError(name, problem, method=plan.method.name)
+  _check_epochs(general['client_epochs_per_round'], plan, flag_of)
+  if tunes:
+    general['finetune_learning_rate'] = rate
+  for name, needed, value in (
+    ('client_test_share', 'evaluate_clients', _CLIENT_TEST_SHARE),
+    ('concurrency', 'asynchronous', general['clients_per_round']),
+    ('staleness', 'asynchronous', 'polynomial'),
+  ):
+    if general[needed] and general[name] is None:
+      general[name] = value
+
+
+def _check_epochs(
+  epochs: int, plan: plan_lib.Plan, flag_of: Mapping[str, str]
+) -> None:
+  """Checks the optimizers' epochs against those of the data."""
+  for name in ('local_epochs', 'epochs_mix', 'client_epochs'):
+    if name not in flag_of:
+      continue
+    times = given = plan.values[name]
+    if name != 'local_epochs':
+      times = mixes.longest(
+        plan.values['epochs_mix'], plan.values['client_epochs']
+      )
+    if times != epochs:
+      raise parameters.ParameterError(
+        name,
+        '{}={given} needs {times} passes over the client data, but '
+        '{client_epochs_per_round} is {epochs}.',
+        given=given,
+        times=times,
+        epochs=epochs,
+      )
+
+
+def _task_options(
+  table: flag_table.FlagTable, given: Given, general: Given
+) -> dict[str, Any]:
+  """Checks the flags of the chosen task and returns its options by name.
+
+  Raises:
+    ParameterError: If a flag is not accepted or missing.
+  """
+  task = general['task']
+  info = tasks.info(task)
+  options = {p.name: p.default for p in tasks.parameters_of(task).values()}
+  for name, option in settings_lib.shared_flags(task).items():
+    if name in given:
+      options[option] = general[name]
+  for name in given.keys() & table.task.keys():
+    flag = table.task[name]
+    options[flag.public] = flag.parameter.check(given[name])
+  for option, value in options.items():
+    name = settings_lib.flag_of(task, option)
+    if value is parameters.REQUIRED:
+      raise parameters.ParameterError(
+        name,
+        '{} must be given: {task}={chosen} has no default for it.',
+        chosen=task,
+      )
+    if option in info.functions and value is not None:
+      try:
+        tasks.look_up(value)
+      except tasks.OwnCodeError as e:
+        raise parameters.ParameterError(
+          name, '{}={place}: {reason}', place=value, reason=str(e)
+        ) from e
+  return settle_options(task, options)
+
+
+def settle_options(task: str, options: dict[str, Any]) -> dict[str, Any]:
+  """Checks that options are consistent; drops later ones at defaults.
+
+  Args:
+    task: The task.
+    options: All of its options, by name.
+
+  Returns:
+    The options, except those of `tasks.Options.later` at their defaults.
+
+  Raises:
+    ParameterError: If options are inconsistent; the message names the flags.
+  """
+  described = tasks.info(task).options
+  if described is None:  # A user-defined function checks its own options.
+    return options
+  try:
+    described(**options)
+  except parameters.ParameterError as e:
+    raise e.renamed(lambda name: settings_lib.flag_of(task, name)) from e
+  return {
+    name: value
+    for name, value in options.items()
+    if name not in described.later
+    or value != tasks.parameters_of(task)[name].default
+  }

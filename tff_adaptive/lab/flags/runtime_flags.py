@@ -1,15 +1,6 @@
-"""Flags that choose and configure the runtime.
+"""Flags that choose and configure the runtime."""
 
-A flag for an argument of an execution context is derived from the context's
-factory: its signature determines which contexts take the argument, and its
-docstring the help.
-"""
-
-import dataclasses
-import functools
 import inspect
-import types
-import typing
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -18,145 +9,84 @@ from typing import Literal
 from typing import Optional
 
 from tff_adaptive import parameters
-from tff_adaptive import runtime
+from tff_adaptive import runtime as runtime_lib
 from tff_adaptive.runtime.cluster import requirements
 
 # The execution contexts, the default first.
 _CONTEXTS: Mapping[str, Callable[..., Any]] = {
-  'in_process': runtime.create_in_process_context,
-  'native': runtime.create_native_context,
-  'ray': runtime.create_ray_context,
+  'in_process': runtime_lib.create_in_process_context,
+  'native': runtime_lib.create_native_context,
+  'ray': runtime_lib.create_ray_context,
 }
 RUNTIMES = tuple(_CONTEXTS)
-RUNTIME = parameters.Parameter(
-  'runtime',
-  Literal.__getitem__(RUNTIMES),
-  RUNTIMES[0],
-  "Runtime that executes computations: TensorFlow in this process, TFF's own "
-  'worker process, or a Ray cluster.',
-)
-# Accepted values of flags, where the runtime's annotation is less specific.
-_ACCEPTED = {
-  'cpus_per_actor': parameters.Count,
-  'devices': str,
-  'max_concurrent_clients': parameters.Count,
-  'memory_limit': parameters.Count,
-  'retries': parameters.NonNegativeInt,
-  'worker_timeout': parameters.Positive,
+
+
+class RuntimeFlags(parameters.Described):
+  """The runtime and arguments of its execution context."""
+
+  runtime: Literal['in_process', 'native', 'ray'] = 'in_process'
+  """Runtime that executes computations: TensorFlow in this process, TFF's own
+  worker process, or a Ray cluster.
+  """
+
+  max_concurrent_clients: Optional[parameters.Count] = None
+  """Maximum number of clients trained at once; results do not depend on it. By
+  default chosen by the runtime.
+  """
+
+  devices: Optional[str] = None
+  """Devices over which the in-process runtime spreads clients, such as GPU:0
+  and GPU:1; by default all GPUs, or the CPU without any. Several are separated
+  by commas.
+  """
+
+  ray_address: Optional[str] = None
+  """host:port of a Ray cluster's head; by default a cluster that runs on this
+  machine or that RAY_ADDRESS names, or one started for the run.
+  """
+
+  cpus_per_actor: Optional[parameters.Count] = None
+  """Cores of each actor; by default all of its machine's, or an equal share of
+  them per GPU.
+  """
+
+  worker_retries: Optional[parameters.NonNegativeInt] = None
+  """Number of retries of a round that lost a worker: native restarts the
+  worker; on a Ray cluster, the remaining actors repeat the lost share. By
+  default 1.
+  """
+
+  worker_timeout: Optional[parameters.Positive] = None
+  """Seconds without a heartbeat after which a worker counts as lost; by default
+  60.
+  """
+
+  worker_memory_mib: Optional[parameters.Count] = None
+  """Memory in MiB above which the worker of the native runtime is restarted
+  between rounds; by default half of the machine's.
+  """
+
+
+# Arguments of execution contexts, by flag.
+_ARGUMENTS = {
+  'max_concurrent_clients': 'max_concurrent_clients',
+  'devices': 'devices',
+  'ray_address': 'address',
+  'cpus_per_actor': 'cpus_per_actor',
+  'worker_retries': 'retries',
+  'worker_timeout': 'worker_timeout',
+  'worker_memory_mib': 'memory_limit',
 }
 
 
-@functools.cache
-def flags_of(
-  function: Callable[..., Any],
-) -> Mapping[str, parameters.Parameter]:
-  """Derives flags from the arguments of a function of the runtime.
-
-  Args:
-    function: A function with annotations and an `Args:` section.
-
-  Returns:
-    The flags by name, in the order of the signature. The default is `None` for
-    required arguments and for arguments that may be `None`.
-  """
-  helps = parameters.argument_help(inspect.getdoc(function) or '')
-  flags = {}
-  for argument in inspect.signature(function).parameters.values():
-    annotation = argument.annotation
-    if typing.get_origin(annotation) is types.UnionType:
-      annotation, _ = typing.get_args(annotation)  # The other one is None.
-    text = helps[argument.name]
-    if typing.get_origin(annotation) is Sequence:
-      text += ' Several are separated by commas.'
-    required = argument.default is inspect.Parameter.empty
-    flags[argument.name] = parameters.Parameter(
-      argument.name,
-      _ACCEPTED.get(argument.name, annotation),
-      None if required else argument.default,
-      text,
-    )
-  return types.MappingProxyType(flags)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Setting:
-  """A flag that sets an argument of execution contexts.
-
-  Attributes:
-    argument: The name of the argument.
-    flag: The name of the flag; that of the argument if empty.
-    help: The help of the flag; that of the argument if empty.
-  """
-
-  argument: str
-  flag: str = ''
-  help: str = ''
-
-  @property
-  def name(self) -> str:
-    """The flag's name."""
-    return self.flag or self.argument
-
-  @property
-  def takers(self) -> list[str]:
-    """The contexts that take the argument."""
-    return [
-      name
-      for name, create in _CONTEXTS.items()
-      if self.argument in flags_of(create)
-    ]
-
-  def parameter(self) -> parameters.Parameter:
-    """Declares the flag; its default leaves the argument to the context."""
-    derived = flags_of(_CONTEXTS[self.takers[0]])[self.argument]
-    text = self.help or derived.help
-    if derived.default is not None:
-      text += f' Default: {derived.default}.'
-    return dataclasses.replace(derived, name=self.name, default=None, help=text)
-
-
-_SETTINGS = (
-  _Setting(
-    'max_concurrent_clients',
-    help=(
-      'Maximum number of clients trained at once; results do not depend on '
-      'it. By default chosen by the runtime.'
-    ),
-  ),
-  _Setting('devices'),
-  _Setting(
-    'address',
-    'ray_address',
-    "host:port of a Ray cluster's head; auto finds one on this machine.",
-  ),
-  _Setting('cpus_per_actor'),
-  _Setting(
-    'retries',
-    'worker_retries',
-    'Number of retries of a round that lost a worker: native restarts the '
-    'worker; on a Ray cluster, the remaining actors repeat the lost share.',
-  ),
-  _Setting(
-    'worker_timeout',
-    help='Seconds without a heartbeat after which a worker counts as lost.',
-  ),
-  _Setting(
-    'memory_limit',
-    'worker_memory_mib',
-    'Memory in MiB above which the worker of the native runtime is restarted '
-    "between rounds; by default half of the machine's.",
-  ),
-)
-
-
-def flags() -> list[parameters.Parameter]:
-  """Declares the flags."""
-  return [RUNTIME, *(s.parameter() for s in _SETTINGS)]
-
-
-def device_names(text: Optional[str]) -> Optional[list[str]]:
-  """Splits the value of --devices; `None` if it is not given."""
-  return None if text is None else text.split(',')
+def takers(name: str) -> Sequence[str]:
+  """Returns the runtimes that use a flag; all for flags of other things."""
+  argument = _ARGUMENTS.get(name)
+  return [
+    runtime
+    for runtime, create in _CONTEXTS.items()
+    if argument is None or argument in inspect.signature(create).parameters
+  ]
 
 
 def options(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,27 +96,18 @@ def options(values: Mapping[str, Any]) -> dict[str, Any]:
     values: Values of the flags, by name.
 
   Raises:
-    ParameterError: If a flag would be ignored, or is not accepted.
+    ParameterError: If Ray is missing or its address is invalid.
   """
-  chosen = values['runtime']
-  result: dict[str, Any] = {}
-  for setting in _SETTINGS:
-    name = setting.name
-    if values[name] is None:
-      continue
-    if chosen not in setting.takers:
-      raise parameters.ParameterError(
-        name,
-        '{}={given} would be ignored: {runtime}={chosen}.',
-        given=values[name],
-        chosen=chosen,
-      )
-    result[setting.argument] = values[name]
+  result = {
+    argument: values[flag]
+    for flag, argument in _ARGUMENTS.items()
+    if values[flag] is not None
+  }
   if 'memory_limit' in result:
     result['memory_limit'] *= 2**20
   if 'devices' in result:
-    result['devices'] = device_names(result['devices'])
-  if chosen == 'ray':
+    result['devices'] = result['devices'].split(',')
+  if values['runtime'] == 'ray':
     check_ray(result.get('address', 'auto'))
   return result
 

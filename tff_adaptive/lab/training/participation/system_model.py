@@ -13,7 +13,7 @@ from typing import Any
 from typing import Optional
 
 from tff_adaptive import errors
-from tff_adaptive.lab.flags import participation_flags
+from tff_adaptive.lab.flags import general
 from tff_adaptive.lab.flags import settings as settings_lib
 from tff_adaptive.lab.training import seeds
 from tff_adaptive.lab.training.participation import devices
@@ -202,6 +202,4 @@ def work_of(
 
 def is_asked(settings: settings_lib.Settings) -> bool:
   """Returns whether a run's clients take time, or may fail to answer."""
-  return any(
-    getattr(settings, name) is not None for name in participation_flags.ABSENCE
-  )
+  return any(getattr(settings, name) is not None for name in general.ABSENCE)

@@ -1,22 +1,15 @@
-"""A writer of what the recorded entries of the board say together.
+"""A writer of the tables and pictures in results/board, from its entries.
 
   python tools/board_tables.py
 
-`main.py board --output_dir=results/board` makes entries, of one method or more;
-this writes the tables and pictures in results/board, and the tables of
-docs/board.md, which lie between two comments:
-
-  <!-- board GROUP -->
-  <!-- end -->
-
-It takes a minute, for intervals: too long to be a part of tools/make_docs.py.
-Sentences around the tables are written by hand, and
-tests/board/test_recorded.py says which of them have become wrong.
+`main.py board --output_dir=results/board` makes entries, of one method or more.
+Intervals take a minute; tools/make_docs.py then writes the page from the
+tables.
 """
 
+import dataclasses
 import functools
 import pathlib
-import re
 import sys
 from collections.abc import Sequence
 
@@ -34,7 +27,6 @@ from tff_adaptive.lab.board import workloads  # noqa: E402
 from tff_adaptive.lab.recording import files  # noqa: E402
 
 FOLDER = _ROOT / 'results' / 'board'
-PAGE = _ROOT / 'docs' / 'board.md'
 # The table and the picture of each group. A method has a place in them once it
 # is entered on all workloads of the group.
 FILES = {
@@ -45,7 +37,6 @@ GROUPS = {
   group: [workload.name for workload in workloads.GROUPS[group]]
   for group in FILES
 }
-_PART = re.compile(r'(<!-- board (\w+) -->\n).*?(<!-- end -->)', re.DOTALL)
 
 
 @functools.cache
@@ -70,48 +61,28 @@ def standings_of(*groups: str) -> standings_lib.Standings:
   return standings_lib.of_entries(*_recorded(), names)
 
 
-def untuned_of(standings: standings_lib.Standings) -> dict[str, str]:
-  """Returns the scores of the defaults, as text by printed name."""
-  rows = standings_lib.untuned_table(standings).rows
-  return {row[0]: row[1] for row in rows}
-
-
-def tables_of(standings: standings_lib.Standings) -> tuple[str, str]:
-  """Returns the main table as CSV, and as the page has it."""
+def csv_of(standings: standings_lib.Standings) -> str:
+  """Renders the main table as CSV, with the scores of the defaults."""
+  untuned = standings_lib.untuned_table(standings).rows
+  of_defaults = {row[0]: row[1] for row in untuned}
   table = standings_lib.main_table(standings)
-  untuned = untuned_of(standings)
-  lines = [
-    '| place | method | score | 95 % interval | untuned | speed | misses '
-    '| diverged |',
-    '|---|---|---|---|---|---|---|---|',
-  ]
-  for place, method, score, low, high, *others in table.rows:
-    cells = [place, method, score, f'{low} to {high}', untuned[method], *others]
-    lines.append(f'| {" | ".join(cells)} |')
-  return page.as_csv(table), '\n'.join(lines)
+  at = table.head.index('high') + 1
+  return page.as_csv(
+    dataclasses.replace(
+      table,
+      head=[*table.head[:at], 'untuned', *table.head[at:]],
+      rows=[[*r[:at], of_defaults[r[1]], *r[at:]] for r in table.rows],
+    )
+  )
 
 
 def main() -> None:
   """Writes all of it."""
-  parts = {}
   for group, (table, picture) in FILES.items():
     standings = standings_of(group)
-    csv, parts[group] = tables_of(standings)
-    files.write_atomically(FOLDER / table, csv.encode('utf-8'))
+    files.write_atomically(FOLDER / table, csv_of(standings).encode('utf-8'))
     drawn = pictures.as_svg(pictures.draw(standings)['budgets'])
     files.write_atomically(FOLDER / picture, drawn.encode('utf-8'))
-
-  def fill(match: re.Match[str]) -> str:
-    return f'{match[1]}\n{parts[match[2]]}\n\n{match[3]}'
-
-  text = _PART.sub(fill, PAGE.read_text(encoding='utf-8'))
-  files.write_atomically(PAGE, text.encode('utf-8'))
-  agreement = standings_lib.agreement(standings_of(*GROUPS))
-  low, high = agreement.interval
-  print(
-    f'Ranks agree by {agreement.correlation:.2f} ({low:.2f} to {high:.2f}) '
-    f'over {agreement.methods} methods.'
-  )
 
 
 if __name__ == '__main__':

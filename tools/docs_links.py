@@ -4,8 +4,11 @@ docs/ is the root of the site. A link that leads out of it, such as
 `../results/main_job/README.md`, would be broken there: the file that it names
 becomes part of the site, at the same place below the root, and the link leads
 to that. So every link is right in a checkout and on the site.
+
+KaTeX, which typesets formulas in the browser, comes from a Python package.
 """
 
+import importlib.metadata
 import pathlib
 import posixpath
 import re
@@ -19,6 +22,7 @@ _DOCS = 'docs/'
 _LINK = re.compile(r'(\]\()(?![a-z]+:|#)([^)#\s]+)')
 # Pages of the navigation that stand at the top of the repository.
 _TOP = ('CHANGELOG.md', 'CONTRIBUTING.md')
+_KATEX = 'katex.min.js'
 
 
 def _in_repository(page: str) -> str:
@@ -49,6 +53,9 @@ def on_files(files, config):
       if target.endswith('.md'):
         text = (_ROOT / target).read_text(encoding='utf-8')
         waiting += _targets(target, text)
+  package = importlib.metadata.distribution('sphinxcontrib-katex')
+  path = package.locate_file(f'sphinxcontrib/{_KATEX}')
+  files.append(File.generated(config, f'assets/{_KATEX}', abs_src_path=path))
   return files
 
 

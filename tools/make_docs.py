@@ -1,10 +1,10 @@
-"""A writer of the parts of docs/ that the code decides: rules, flags, tables.
+"""A writer of what the code or recorded files decide: rules, flags, tables.
 
   python tools/make_docs.py           writes them
   python tools/make_docs.py --check   says which pages differ from the code
 
-A page marks such a part by two comments, between which nothing is written by
-hand:
+A page of docs/ or results/ marks such a part by two comments, between which
+nothing is written by hand:
 
   <!-- generate WHAT ARGUMENTS -->
   <!-- end -->
@@ -32,6 +32,7 @@ from tff_adaptive.algorithms import methods  # noqa: E402
 from tff_adaptive.algorithms import plan  # noqa: E402
 from tff_adaptive.optimizers import schedules  # noqa: E402
 from tff_adaptive.privacy import mechanism  # noqa: E402
+from tools import recorded  # noqa: E402
 from tools import released_code  # noqa: E402
 
 DOCS = _ROOT / 'docs'
@@ -157,10 +158,15 @@ def _methods() -> str:
 
 
 def _navigation() -> str:
-  """Renders the pages of methods for the site's navigation."""
-  return '\n'.join(
-    f'      - {name}: algorithms/{name}.md' for name in algorithms.names()
-  )
+  """Renders the pages of methods, by family, for the site's navigation."""
+  lines = []
+  family = ''
+  for name in algorithms.names():
+    if methods.find(name).family != family:
+      family = methods.find(name).family
+      lines.append(f'      - {family}:')
+    lines.append(f'          - {name}: algorithms/{name}.md')
+  return '\n'.join(lines)
 
 
 _WRITERS: Mapping[str, Callable[..., str]] = {
@@ -171,6 +177,7 @@ _WRITERS: Mapping[str, Callable[..., str]] = {
   'index': _index,
   'methods': _methods,
   'released_code': released_code.table,
+  **recorded.WRITERS,
 }
 _PAGE = """# {name}
 
@@ -205,7 +212,8 @@ def _pages() -> Iterator[tuple[pathlib.Path, str]]:
     path = DOCS / 'algorithms' / f'{name}.md'
     if not path.exists():
       yield path, generate(_PAGE.format(name=name))
-  for path in [_ROOT / 'README.md', *sorted(DOCS.rglob('*.md'))]:
+  results = sorted((_ROOT / 'results').glob('*/README.md'))
+  for path in [_ROOT / 'README.md', *sorted(DOCS.rglob('*.md')), *results]:
     yield path, generate(path.read_text(encoding='utf-8'))
   path = _ROOT / 'mkdocs.yml'
   yield (

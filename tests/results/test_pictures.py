@@ -1,5 +1,6 @@
 """The pictures of the results pages are those of the CSV files beside them."""
 
+import pathlib
 import re
 
 import numpy as np
@@ -7,7 +8,8 @@ import pytest
 from PIL import Image
 
 from benchmarks import redraw
-from tests.results import reading
+
+_FOLDER = pathlib.Path(__file__).resolve().parents[2] / 'results'
 
 
 @pytest.fixture(name='drawn', scope='module')
@@ -24,26 +26,24 @@ def pictures(folder):
 
 @pytest.mark.exhaustive
 def test_every_picture_can_be_drawn_from_a_table(drawn):
-  assert pictures(drawn) == pictures(reading.FOLDER)
+  assert pictures(drawn) == pictures(_FOLDER)
 
 
 def test_pages_show_every_picture():
   shown = {
     f'{page.parent.name}/{name}'
-    for page in reading.FOLDER.glob('*/README.md')
+    for page in _FOLDER.glob('*/README.md')
     for name in re.findall(
       r'!\[[^\]]+\]\(([^)]+)\)', page.read_text(encoding='utf-8')
     )
   }
-  assert shown == pictures(reading.FOLDER)
+  assert shown == pictures(_FOLDER)
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize('name', sorted(pictures(reading.FOLDER)))
+@pytest.mark.parametrize('name', sorted(pictures(_FOLDER)))
 def test_pictures_are_up_to_date(drawn, name):
-  kept, new = (
-    np.asarray(Image.open(f / name)) / 255 for f in (reading.FOLDER, drawn)
-  )
+  kept, new = (np.asarray(Image.open(f / name)) / 255 for f in (_FOLDER, drawn))
   assert kept.shape == new.shape
   # Another version of a library may smooth letters in another way.
   assert np.abs(kept - new).mean() < 0.004

@@ -70,7 +70,7 @@ lint: $(VENV)/.installed-dev
 check: lint test
 
 docs: $(VENV)/.installed-docs
-	$(PY) -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
 
 dist: $(VENV)/.installed-dev
 	rm -rf dist

@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import pydoc
 import re
 import runpy
 import shlex
@@ -35,11 +36,29 @@ def blocks(page):
   return _FENCE.findall((_DOCS / page).read_text(encoding='utf-8'))
 
 
-def test_api_page_says_what_to_read_unbuilt():
-  head = (_DOCS / 'api.md').read_text(encoding='utf-8').partition('## ')[0]
-  module = re.search('`python -m pydoc ([a-z_.]+)`', head)
-  assert importlib.util.find_spec(module[1]) is not None
-  assert '`make docs`' in head
+def test_what_the_api_page_names_exists():
+  text = (_DOCS / 'api.md').read_text(encoding='utf-8')
+  for name, rest in re.findall(r'^::: (\S+)\n((?: .*\n)*)', text, re.M):
+    place = pydoc.locate(name)
+    assert place is not None, name
+    members = rest.partition('members:')[2]
+    for member in re.findall(r'\w+', members):
+      assert hasattr(place, member) or place.__name__ == member, (name, member)
+
+
+@pytest.mark.parametrize(
+  'page',
+  [*_PAGES, *_OTHERS, *sorted(_ROOT.glob('results/*/README.md'))],
+  ids=lambda p: p.relative_to(_ROOT).as_posix(),
+)
+def test_rows_of_tables_are_on_one_line(page):
+  """A row that goes on in the next line is rendered as two."""
+  text = _FENCE.sub('', page.read_text(encoding='utf-8'))
+  for table in re.findall(r'(?:^\|.*\n)+(?:^[^|\s].*)?', text, re.M):
+    rows = table.splitlines()
+    columns = {len(re.findall(r'(?<!\\)\|', row)) for row in rows}
+    assert all(row.endswith('|') for row in rows), rows
+    assert len(columns) == 1, rows
 
 
 @pytest.fixture(name='parser', scope='module')
@@ -121,7 +140,7 @@ def test_flags_and_files_that_are_named_exist(parser):
   # By the guides that add them.
   made = 'clusters|sign_momentum|adabelief|anchor|push|pull|sensors'
   for page in [*_PAGES, *_OTHERS]:
-    text = page.read_text(encoding='utf-8')
+    text = re.sub('<!--.*?-->', '', page.read_text(encoding='utf-8'))
     for flag in re.findall(r'(?<![\w-])--([a-z]\w+)', text):
       assert flag in known or re.search(made, flag), (page.name, flag)
     for file in re.findall(
@@ -289,7 +308,7 @@ def test_own_data_from_csv_files_to_curves(tmp_path, monkeypatch, capsys):
     if not language
     for line in text.splitlines()
   ]
-  assert len(lines) == 7
+  assert len(lines) == 8
   for line in lines:
     program, main, *arguments = shlex.split(line)
     assert (program, main) == ('python', 'main.py')
@@ -298,7 +317,7 @@ def test_own_data_from_csv_files_to_curves(tmp_path, monkeypatch, capsys):
   first = re.search(r'^test +40 +(\S+)', said, re.MULTILINE)
   assert float(first.group(1)) > 0.85, said
   assert 'How many sensors. Default: 12.' in said
-  for name in ('first', 'deep', 'sensors'):
+  for name in ('first', 'deep', 'auc', 'sensors'):
     assert (tmp_path / 'runs' / name / 'curves.png').is_file()
   exported = json.loads((tmp_path / 'hospital_model/export.json').read_text())
   assert exported['classes'] == ['benign', 'malignant']

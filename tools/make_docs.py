@@ -215,6 +215,7 @@ def _pages() -> Iterator[tuple[pathlib.Path, str]]:
   results = sorted((_ROOT / 'results').glob('*/README.md'))
   for path in [_ROOT / 'README.md', *sorted(DOCS.rglob('*.md')), *results]:
     yield path, generate(path.read_text(encoding='utf-8'))
+  yield DOCS / 'assets' / 'writers.svg', recorded.picture()
   path = _ROOT / 'mkdocs.yml'
   yield (
     path,

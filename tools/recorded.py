@@ -21,7 +21,9 @@ sys.path.insert(0, str(_ROOT))
 from benchmarks import outputs  # noqa: E402
 from benchmarks import placement as placement_lib  # noqa: E402
 from benchmarks import studies  # noqa: E402
+from tff_adaptive import drawing  # noqa: E402
 from tff_adaptive.lab.report import scores  # noqa: E402
+from tff_adaptive.lazy import alt  # noqa: E402
 
 RESULTS = _ROOT / 'results'
 Row = dict[str, str]
@@ -209,6 +211,41 @@ def pivot(path: str, *words: str) -> str:
   ]
   folder, _, file = path.partition('/')
   return _with_paper(folder, file, head, shown)
+
+
+def picture() -> str:
+  """Draws accuracy of four methods on real writers, for the first page."""
+  shown = {
+    'fedadam': 'FedAdam, published rates',
+    'delta_sgd': 'Delta-SGD, no rate to tune',
+    'fedexp': 'FedExP, client rate 0.1',
+    'fedavg': 'FedAvg, client rate 0.1',
+  }
+  rows = [
+    {
+      'method': shown[row['setting']],
+      'round': int(row['round']),
+      'accuracy': float(row['value']),
+    }
+    for row in outputs.read_rows(RESULTS / 'tuning_free' / 'curves.csv')
+    if row['sweep'] == 'emnist_character' and row['setting'] in shown
+  ]
+  scale = alt.Scale(range=['#0072b2', '#d55e00', '#009e73', '#7a7a7a'])
+  colour = alt.Color(
+    'method:N',
+    sort=[*shown.values()],
+    scale=scale,
+    legend=alt.Legend(title=None, symbolOpacity=1),
+  )
+  base = alt.Chart(drawing.table(rows)).encode(
+    x=alt.X('round:Q', title='round'), color=colour
+  )
+  level = alt.Y('mean(accuracy):Q', title='accuracy', axis=alt.Axis(format='%'))
+  chart = base.mark_area(opacity=0.2).encode(
+    y=alt.Y('min(accuracy):Q', title=''), y2='max(accuracy):Q'
+  ) + base.mark_line(strokeWidth=2.5).encode(y=level)
+  chart = chart.properties(width=480, height=260)
+  return drawing.image(chart.to_dict(), 'svg').decode('utf-8') + '\n'
 
 
 WRITERS = {

@@ -370,6 +370,11 @@ class Budget:
         f'{noise_multiplier:g}, (epsilon, delta = {self.delta:g}) for one '
         'client with all its examples:',
         *table,
+        *[
+          f'  Weak: a delta of {self.delta:.2g} lets one client in '
+          f'{1 / self.delta:.0f} be published whole. Lower dp_delta, and '
+          'train on more clients.'
+        ][: self.delta > 1e-3],
         '  The guarantee covers the model; client metrics are reported '
         'without noise.',
       ]

@@ -3,15 +3,11 @@
 Importing this module imports no TensorFlow; `measured_costs` measures.
 """
 
-import sys
-from collections.abc import Iterable
 from collections.abc import Sequence
-from typing import Optional
 
 from tff_adaptive import algorithms
 from tff_adaptive import errors
 from tff_adaptive import parameters
-from tff_adaptive.lab.commands import cost_table
 from tff_adaptive.lab.flags import options as options_lib
 from tff_adaptive.lab.flags import parsing as flags
 from tff_adaptive.lab.training import experiment
@@ -41,44 +37,33 @@ def main(arguments: Sequence[str]) -> int:
   """Runs `main.py costs`; returns the exit code."""
   values, rest = build_options().split(arguments)
   parser = flags.Flags()
-  settings = parser.parse(rest).settings
+  given = parser.given(rest)
+  settings = parser.resolve(given).settings
   choices = {'algorithm', 'client_optimizer', 'server_optimizer', 'preset'}
-  chosen = bool(choices & set(parser.given(rest)))
+  chosen = bool(choices & {*given})
+  names = (values['methods'] or ','.join(algorithms.names())).split(',')
+  for name in names:
+    if name not in algorithms.names():
+      raise errors.SettingsError(
+        f'--methods may name {", ".join(algorithms.names())}, got {name!r}.'
+      )
   if chosen and values['methods'] is not None:
     raise errors.SettingsError(
       '--methods measures methods with their defaults and excludes flags of '
       'an algorithm; omit it to measure the method that those flags configure.'
     )
-  names = algorithms.names()
-  if values['methods'] is not None:
-    names = values['methods'].split(',')
-    for name in names:
-      if name not in algorithms.names():
-        raise errors.SettingsError(
-          f'--methods may name {", ".join(algorithms.names())}, got {name!r}.'
-        )
-  experiment.announce()
-  # Imports TensorFlow.
-  from tff_adaptive.lab.commands import measured_costs  # pylint: disable=g-import-not-at-top
-
   if chosen and not settings.plan.method.has_clients:
     raise errors.SettingsError(
       f'The algorithm {settings.algorithm} has no clients, so there are no '
       'client costs to measure.'
     )
+  experiment.announce()
+  # Imports TensorFlow.
+  from tff_adaptive.lab.commands import measured_costs  # pylint: disable=g-import-not-at-top
+
   experiment.set_runtime(settings)
   task = experiment.create_task(settings)
-  rows: Iterable[tuple[str, Optional[cost_table.Costs]]]
-  if chosen:
-    built = experiment.build(settings, task)
-    names = [settings.algorithm]
-    rows = [
-      (names[0], measured_costs.of_process(built.process, built.pieces)),
-    ]
-  else:
-    rows = measured_costs.of_methods(names, task.model_fn)
-    count = f'{len(names)} method' + ('s' if len(names) > 1 else '')
-    print(f'Measuring {count} ...', file=sys.stderr, flush=True)
-  for line in cost_table.lines(settings.task, names, rows):
+  plans = [settings.plan] if chosen else map(algorithms.resolve, names)
+  for line in measured_costs.table(plans, task.model_fn):
     print(line, flush=True)
   return 0

@@ -6,11 +6,12 @@ counted while the optimizer takes a step.
 """
 
 import collections
-import contextlib
+import dataclasses
+from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
-from typing import Optional
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -18,7 +19,7 @@ import tensorflow_federated as tff
 from tff_adaptive import algorithms
 from tff_adaptive import structures
 from tff_adaptive.algorithms import building
-from tff_adaptive.lab.commands import cost_table
+from tff_adaptive.algorithms import plan as plan_lib
 from tff_adaptive.lab.training import traffic as communication
 from tff_adaptive.optimizers import protocol
 from tff_adaptive.optimizers import tree
@@ -26,7 +27,105 @@ from tff_adaptive.optimizers.clients import blended
 from tff_adaptive.processes import exchange as exchange_lib
 
 
-def of_process(process: Any, pieces: building.Pieces) -> cost_table.Costs:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Costs:
+  """The costs of a method for one client.
+
+  Attributes:
+    model: Bytes of the trainable weights, the unit d.
+    down, up: Bytes that a client receives and sends in a round.
+    optimizer_state: Bytes of the client optimizer's state between local steps.
+    context: Bytes of the exchange's context in a round, such as a correction
+      of gradients or a previous model.
+    kept: Bytes of the client state kept between rounds, which is not sent.
+    gradients: Number of batch gradients computed per local step, including that
+      of a full-gradient pass over the data.
+  """
+
+  model: int
+  down: int
+  up: int
+  optimizer_state: int
+  context: int
+  kept: int
+  gradients: int
+
+  @property
+  def traffic(self) -> float:
+    """Sum of `down` and `up`, in units of d."""
+    return (self.down + self.up) / self.model
+
+  @property
+  def memory(self) -> float:
+    """Memory for model, optimizer, context and client state, in units of d.
+
+    As counted in FedAda2's paper: includes the model once, excludes batches,
+    activations, the current gradient and the received model.
+    """
+    held = self.optimizer_state + self.context + self.kept
+    return 1 + held / self.model
+
+
+# Traffic and memory in units of d, and gradients: arXiv 2410.18117, Table 2.
+PUBLISHED: Mapping[str, tuple[int, int, int]] = {
+  'fedavg': (2, 1, 1),
+  'fedadagrad': (2, 1, 1),
+  'direct_joint': (3, 2, 1),
+  'fedada2': (2, 2, 1),
+  'mime': (5, 4, 3),
+  'mimelite': (4, 3, 2),
+}
+# Columns and their widths.
+_COLUMNS = (
+  ('d B', 12), ('down B', 12), ('up B', 12), ('down d', 8), ('up d', 8),
+  ('traffic d', 11), ('paper', 7), ('optimizer B', 13), ('kept B', 12),
+  ('memory d', 10), ('paper', 7), ('gradients', 11), ('paper', 7),
+)  # fmt: skip
+
+
+def table(plans: Iterable[plan_lib.Plan], model_fn: Any) -> Iterator[str]:
+  """Renders the costs of methods, each line as soon as it is measured.
+
+  Args:
+    plans: The methods.
+    model_fn: The model, as `algorithms.build` takes it.
+  """
+  yield _line('method', [name for name, _ in _COLUMNS])
+  for plan in plans:
+    name = plan.method.name
+    pieces = building.make_pieces(plan)
+    try:
+      costs = of_process(pieces.compose(model_fn), pieces)
+    except exchange_lib.UnsuitableModelError:
+      yield _line(name, []) + 'not for this model'
+      continue
+    traffic, memory, gradients = PUBLISHED.get(name, ('', '', ''))
+    yield _line(
+      name,
+      [
+        f'{costs.model:,}',
+        f'{costs.down:,}',
+        f'{costs.up:,}',
+        f'{costs.down / costs.model:.3f}',
+        f'{costs.up / costs.model:.3f}',
+        f'{costs.traffic:.3f}',
+        traffic,
+        f'{costs.optimizer_state:,}',
+        f'{costs.kept:,}',
+        f'{costs.memory:.3f}',
+        memory,
+        costs.gradients,
+        gradients,
+      ],
+    )
+
+
+def _line(name: str, cells: Sequence[Any]) -> str:
+  shown = (f'{cell:>{width}}' for cell, (_, width) in zip(cells, _COLUMNS))
+  return f'{name:<19}' + ''.join(shown)
+
+
+def of_process(process: Any, pieces: building.Pieces) -> Costs:
   """Measures the costs of a learning process.
 
   Args:
@@ -58,7 +157,7 @@ def of_process(process: Any, pieces: building.Pieces) -> cost_table.Costs:
       )
       held = _bytes(exchange.context(client))
   more_pass = exchange is not None and exchange.full_gradient_pass is not None
-  return cost_table.Costs(
+  return Costs(
     model=communication.size_of(weights),
     down=traffic.down,
     up=traffic.up,
@@ -100,24 +199,3 @@ def _gradients_a_step(
     )
     protocol.take_step(optimizer, state, weights, weights, batch)
   return 1 + len(asked)
-
-
-def of_methods(
-  names: Sequence[str], model_fn: Any
-) -> Iterator[tuple[str, Optional[cost_table.Costs]]]:
-  """Measures the costs of methods with their default hyperparameters.
-
-  Args:
-    names: Names of the methods.
-    model_fn: As `algorithms.build` takes it.
-
-  Yields:
-    Name and costs of each method, as soon as measured; `None` for a method that
-    cannot train the model.
-  """
-  for name in names:
-    pieces = building.make_pieces(algorithms.resolve(name))
-    found = None
-    with contextlib.suppress(exchange_lib.UnsuitableModelError):
-      found = of_process(pieces.compose(model_fn), pieces)
-    yield name, found

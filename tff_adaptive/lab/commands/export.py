@@ -14,14 +14,11 @@ from typing import Optional
 import numpy as np
 
 import tasks
-from tff_adaptive import algorithms
 from tff_adaptive import errors
+from tff_adaptive import optimizers
 from tff_adaptive import parameters
-from tff_adaptive.algorithms import methods
-from tff_adaptive.lab.flags import general
 from tff_adaptive.lab.flags import options as options_lib
 from tff_adaptive.lab.flags import resolving
-from tff_adaptive.lab.flags import runtime_flags
 from tff_adaptive.lab.flags import settings as settings_lib
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import metric_names
@@ -29,7 +26,6 @@ from tff_adaptive.lab.recording import tables
 from tff_adaptive.lab.report import runs as results
 from tff_adaptive.lab.training import experiment
 from tff_adaptive.lab.training.loop import ending
-from tff_adaptive.privacy import mechanism as privacy
 
 USAGE = """export RUN DIR
 
@@ -38,18 +34,9 @@ for Keras 3 models, a .keras file. None of them needs TensorFlow Federated.
         """
 
 # Settings that a run must have recorded.
-_NEEDED = frozenset({'total_rounds', 'clients_per_round', 'seed', 'runtime'})
-# The settings read from a run's record, by flag.
-_READ = {
-  f.name: parameters.Parameter(f.name, f.type, f.default)
-  for f in dataclasses.fields(general.AsGiven)
-  if f.name not in ('experiment_name', 'root_output_dir')
-} | {
-  'num_validation_examples': parameters.Parameter(
-    'num_validation_examples', Optional[parameters.Count], None
-  ),
-  'runtime': parameters.parameters_of(runtime_flags.RuntimeFlags)['runtime'],
-}
+_NEEDED = frozenset(
+  {'task', 'algorithm', 'total_rounds', 'clients_per_round', 'seed', 'runtime'}
+)
 
 
 def build_options() -> options_lib.Options:
@@ -148,44 +135,29 @@ def settings_of(
     SettingsError: If they are of an incompatible version of the program, or
       name external code that `task` and `model` do not.
   """
-  known = run.settings
-  try:
-    _check_code(run, dict(task=task, model=model))
-    task = known['task']
-    algorithm = known['algorithm']
-    clients, server = known['client_optimizer'], known['server_optimizer']
-    if not methods.find(algorithm).has_clients:
-      clients = None
-    accepted = algorithms.parameters_of(algorithm, clients, server)
-    values = {n: known[n] for n in accepted if n in known and n != 'seed'}
-    if privacy.is_asked(values):
-      values['dp_clients_per_round'] = known['clients_per_round']
-    options = {
-      name: known.get(settings_lib.flag_of(task, name), parameter.default)
-      for name, parameter in tasks.parameters_of(task).items()
-    }
-    # Settings that the run's version lacked have their defaults, or the value
-    # that was fixed at that time.
-    usual = dataclasses.replace(
-      resolving.settings(), validation_split='test', validation_share=None
-    )
-    read = {name: known[name] for name in (_READ.keys() & known) | _NEEDED}
-    return dataclasses.replace(
-      usual,
-      **{name: _READ[name].check(value) for name, value in read.items()},
-      task=task,
-      task_options=resolving.settle_options(task, options),
-      plan=algorithms.resolve(
-        algorithm, client_optimizer=clients, server_optimizer=server, **values
-      ),
-      root_output_dir=str(run.path.parent),
-      experiment_name=run.path.name,
-    )
-  except KeyError as e:
+  known = {k: v for k, v in run.settings.items() if v is not None}
+  if lacking := _NEEDED - known.keys():
     raise errors.SettingsError(
       f'{run.path} was written by another version of tff-adaptive: its '
-      f'settings lack {e}.'
-    ) from e
+      f'settings lack {min(lacking)!r}.'
+    )
+  if 'target_epsilon' in known:
+    del known['dp_noise_multiplier']  # Calibrated to it.
+  for side in optimizers.SIDES:
+    if known.get(f'{side}_optimizer') not in optimizers.names(side):
+      known.pop(f'{side}_optimizer', None)  # A method's own.
+  given = {
+    # Earlier versions had no other split, and record all examples as `None`.
+    'validation_split': 'test',
+    'num_validation_examples': -1,
+    **known,
+    'evaluate_clients_under_dp': 'evaluate_clients' in known,
+    'root_output_dir': str(run.path.parent),
+    'experiment_name': run.path.name,
+  }
+  try:
+    _check_code(run, dict(task=task, model=model))
+    return resolving.settings(**given)
   except ValueError as e:
     raise errors.SettingsError(
       f'{run.path} was written by another version of tff-adaptive: {e}'

@@ -142,7 +142,7 @@ def settings_of(
       f'settings lack {min(lacking)!r}.'
     )
   if 'target_epsilon' in known:
-    del known['dp_noise_multiplier']  # Calibrated to it.
+    known.pop('dp_noise_multiplier', None)  # Calibrated to it.
   for side in optimizers.SIDES:
     if known.get(f'{side}_optimizer') not in optimizers.names(side):
       known.pop(f'{side}_optimizer', None)  # A method's own.

@@ -195,12 +195,15 @@ def test_commands_are_understood(words, parser, tmp_path, monkeypatch):
   parser.parse(words)
 
 
-def test_the_guide_for_stateful_methods(in_process_context):
+def test_the_guide_in_python(in_process_context, tmp_path, monkeypatch):
   del in_process_context
-  (text,) = (b[2] for b in blocks('getting_started.md') if b[0] == 'python')
+  monkeypatch.chdir(tmp_path)
   names = {}
-  text = text.replace('runtime.set_in_process_context()\n', '')
-  exec(compile(text, 'getting_started.md', 'exec'), names)  # pylint: disable=exec-used
+  for language, _, text in blocks('getting_started.md'):
+    if language == 'python':
+      text = text.replace('runtime.set_in_process_context()\n', '')
+      exec(compile(text, 'getting_started.md', 'exec'), names)  # pylint: disable=exec-used
+  assert len(names['result'].rows) == 6
   assert int(names['state'].distributor['client_states']['clients']) == 4
   assert isinstance(
     names['process'], names['tff'].learning.templates.LearningProcess

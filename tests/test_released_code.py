@@ -1,6 +1,5 @@
 """Presets are what the tables of the papers' released code say."""
 
-import importlib.util
 import pathlib
 import re
 
@@ -80,18 +79,3 @@ def test_patterns_and_flags_that_do_not_exist_are_seen():
   assert "no preset is called 'kim2024/nobody'" in found
   (first, *_) = released_code.disagreements([dict(row, flag='no_such_flag')])
   assert 'not a flag of this run' in first
-
-
-def test_pages_are_generated_from_the_tables():
-  file = _ROOT / 'tools' / 'make_docs.py'
-  spec = importlib.util.spec_from_file_location('make_docs', file)
-  make_docs = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(make_docs)
-  for paper in _PAPERS:
-    text = (released_code.FOLDER / f'{paper}.md').read_text(encoding='utf-8')
-    assert make_docs.generate(text) == text, 'run python tools/make_docs.py'
-    # Every row is on the page, once.
-    count = sum(int(n) for n in re.findall(r'^(\d+) settings\.$', text, re.M))
-    assert count == len(released_code.read(paper))
-  changed = text.replace('| reddi2021', '| kim2024').replace('1500', '1200')
-  assert changed != text and make_docs.generate(changed) == text

@@ -8,22 +8,16 @@
 `tensorboard` and `trackers` are hooks for dashboards.
 """
 
+from tff_adaptive.lab.recording import client_state_process as client_state
 from tff_adaptive.lab.recording import hooks
 from tff_adaptive.lab.recording import releases
 from tff_adaptive.lab.recording import tensorboard
 from tff_adaptive.lab.recording import trackers
-from tff_adaptive.lab.recording.client_state import (
-  learning_process as client_state,
-)
-
-# Former name of `client_state`.
-remembering = client_state
 
 __all__ = [
   'client_state',
   'hooks',
   'releases',
-  'remembering',
   'tensorboard',
   'trackers',
 ]

@@ -113,7 +113,7 @@ _FIXED = {
   'experiment_name': 'x',
   'initial_weights': '/tmp/export',
   'cache_dir': '/tmp',
-  'record': 'mlflow:http://localhost',
+  'trackers': 'mlflow:http://localhost',
   'dp_clip_norm': 1,
   'target_epsilon': 1,
   'aggregator': 'compression',

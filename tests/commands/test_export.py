@@ -19,8 +19,8 @@ from tff_adaptive import tff_internals
 from tff_adaptive import training
 from tff_adaptive.lab.commands import export
 from tff_adaptive.lab.flags import parsing as flags
+from tff_adaptive.lab.recording import checkpoints
 from tff_adaptive.lab.recording import files
-from tff_adaptive.lab.recording.checkpoints import folder as checkpoints
 from tff_adaptive.lab.report import runs as results
 from tff_adaptive.lab.training import experiment as train
 

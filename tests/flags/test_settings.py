@@ -52,12 +52,11 @@ def test_what_changes_results_changes_the_experiment(argument):
     '--max_concurrent_clients=3',
     '--root_output_dir=x',
     '--dry_run',
-    '--client_states=disk',
     '--client_state_mib=3',
     '--max_rejected_clients=2',
     '--patience=3',
     '--target_metric=accuracy:0.9',
-    '--record=mlflow:runs',
+    '--trackers=mlflow:runs',
   ],
 )
 def test_what_changes_no_result_does_not(argument):

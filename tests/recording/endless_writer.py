@@ -9,9 +9,11 @@ import sys
 
 import numpy as np
 
-from tff_adaptive.lab.recording.client_state import files as client_states
+from tff_adaptive.lab.recording import client_states
 
-RECORD = client_states.Record(((30_000,),), (np.dtype('<f4'),))
+
+def state(number):
+  return np.full(30_000, number, '<f4')
 
 
 def clients_of(number):
@@ -19,16 +21,16 @@ def clients_of(number):
   return [str((number + client) % 5) for client in range(3)]
 
 
-def main(path):
-  store = client_states.ClientStates(RECORD, pathlib.Path(path))
+def main(path, memory_bytes):
+  store = client_states.ClientStates(state(0), path, memory_bytes)
   number = 0
   while True:
     number += 1
     store.snapshot()
-    for client in clients_of(number):
-      store.put(client, [np.full(30_000, number, '<f4')])
+    store.keep(clients_of(number), [state(number)] * 3)
+    store.snapshot()
     print(number, *map(int, store.save().values()), flush=True)
 
 
 if __name__ == '__main__':
-  main(sys.argv[1])
+  main(pathlib.Path(sys.argv[1]), float(sys.argv[2]))

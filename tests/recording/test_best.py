@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tff_adaptive import errors
+from tff_adaptive.lab.recording import best
 from tff_adaptive.lab.recording import hooks
-from tff_adaptive.lab.recording.checkpoints import best
 from tff_adaptive.lab.training.loop import ending
 
 _GOAL = ending.Goal('validation/accuracy', True)

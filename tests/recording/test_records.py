@@ -1,12 +1,13 @@
 """Rows of a run: compared when it goes on, and dropped behind that."""
 
+import numpy as np
 import pytest
 
 from tff_adaptive import errors
+from tff_adaptive.lab.recording import checkpoints
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import hooks
 from tff_adaptive.lab.recording import records
-from tff_adaptive.lab.recording.checkpoints import folder as checkpoints
 
 
 @pytest.fixture(name='folder')
@@ -23,18 +24,6 @@ def record(folder, last, first=0, checkpoint=None):
     kept.round(hooks.Round(row=row, steps=steps))
   sums = kept.sync(last)
   return checkpoints.Checkpoint(last, None, sums)
-
-
-def test_checksums_of_all_rows(folder):
-  found = record(folder, 2)
-  assert found.row_sums['metrics'].shape == (3,)
-  assert found.row_sums['step_sizes'].shape == (4,)
-  assert len(set(found.row_sums['metrics'].tolist())) == 3
-  # A table without rows makes no file.
-  other = files.RunFolder(folder.path / 'other')
-  other.path.mkdir()
-  assert records.Records(other).sync(0)['step_sizes'].size == 0
-  assert not other.step_sizes.exists()
 
 
 def test_rows_after_the_checkpoint_go(folder):
@@ -57,7 +46,7 @@ def test_a_round_that_failed_after_its_row_is_not_summed(folder):
     steps = [{'client': 'a', 'mean': 0.5}]
     kept.round(hooks.Round(row={'round': number}, steps=steps))
   sums = kept.sync(2)
-  assert {t: len(s) for t, s in sums.items()} == dict.fromkeys(sums, 3)
+  assert {t: s[0] for t, s in sums.items()} == dict.fromkeys(sums, 3)
   assert records.Records(folder, checkpoints.Checkpoint(2, 0, sums)).dropped
 
 
@@ -76,27 +65,12 @@ def test_values_of_the_test_split_and_new_columns_change_no_checksum(folder):
 @pytest.mark.parametrize(
   'table, old, new, complaint',
   [
-    ('metrics', '\n1,1.0', '\n1,1.5', r'metrics.csv .* in line 3 \(round 1\)'),
-    ('metrics', '\n1,1.0', '\n1,01.0', r'metrics.csv .* in line 3 \(round 1\)'),
-    ('step_sizes', '1,b,0.5', '1,b,0.6', r'sizes.csv .* in line 3 \(round 1\)'),
-    (
-      'step_sizes',
-      '2,b,0.5\n',
-      '',
-      r'has 3 rows up to round 2, but had 4 when',
-    ),
-    (
-      'step_sizes',
-      '2,b,0.5\n',
-      '2,b,0.5\n2,c,1.0\n',
-      'has 5 rows .*had 4 when',
-    ),
-    (
-      'metrics',
-      '\n2,0.66',
-      '\nx2,0.66',
-      'metrics.csv cannot be read as a table',
-    ),
+    ('metrics', '\n1,1.0', '\n1,1.5', 'its 3 rows up to round 2 are not'),
+    ('metrics', '\n1,1.0', '\n1,01.0', 'its 3 rows up to round 2 are not'),
+    ('step_sizes', '1,b,0.5', '1,b,0.6', 'sizes.csv is damaged'),
+    ('step_sizes', '2,b,0.5\n', '', 'its 3 rows .* are not the 4 that'),
+    ('step_sizes', '2,b,0.5\n', '2,b,0.5\n2,c,1.0\n', 'its 5 rows'),
+    ('metrics', '\n2,0.66', '\nx2,0.66', 'metrics.csv cannot be read as'),
   ],
 )
 def test_rows_that_are_not_what_they_were(folder, table, old, new, complaint):
@@ -108,24 +82,42 @@ def test_rows_that_are_not_what_they_were(folder, table, old, new, complaint):
   path.write_text(text.replace(old, new))
   with pytest.raises(errors.RunError, match=complaint):
     records.Records(folder, found)
+  path.unlink()
+  with pytest.raises(errors.RunError, match=f'{table}.csv is damaged: its 0'):
+    records.Records(folder, found)
   path.write_text(text)
   assert records.Records(folder, found).dropped == 1
 
 
-@pytest.mark.parametrize('table', records.TABLES)
-def test_tables_that_are_gone(folder, table):
-  found = record(folder, 2)
-  getattr(folder, table).unlink()
-  with pytest.raises(
-    errors.RunError, match=r'has 0 rows up to round 2, but ha'
-  ):
-    records.Records(folder, found)
+def test_a_row_a_client_in_the_cohorts_order():
+  nan = float('nan')
+  table = np.array(
+    [
+      [1, 2, 0.25, 0.125, 0.5, 0.5, 0.0625, 0.5],
+      [0, 0, nan, nan, nan, nan, nan, nan],
+    ],
+    np.float32,
+  )
+  metrics = {'client_work': {'step_size_of_clients': table}}
+  assert records.step_rows(['b', 'a'], metrics) == [
+    {
+      'client': 'b',
+      'took_part': 1,
+      'steps': 2,
+      'mean': 0.25,
+      'min': 0.125,
+      'max': 0.5,
+      'last': 0.5,
+      'spread': 0.0625,
+      'at_bound': 0.5,
+    },
+    {'client': 'a', 'took_part': 0, 'steps': 0}
+    | dict.fromkeys(('mean', 'min', 'max', 'last', 'spread', 'at_bound')),
+  ]
+  with pytest.raises(ValueError):
+    records.step_rows(['b'], metrics)
 
 
-def test_checksums_fewer_than_rows_are_no_shorter_check(folder):
-  """The last row could be anything otherwise."""
-  found = record(folder, 2)
-  for table in records.TABLES:
-    sums = dict(found.row_sums, **{table: found.row_sums[table][:-1]})
-    with pytest.raises(errors.RunError, match=r'when the checkpoint of that'):
-      records.Records(folder, checkpoints.Checkpoint(2, None, sums))
+@pytest.mark.parametrize('metrics', [(), {}, {'client_work': {'train': 1}}])
+def test_no_rows_where_nothing_was_recorded(metrics):
+  assert records.step_rows(['a'], metrics) == []

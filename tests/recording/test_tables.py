@@ -83,11 +83,12 @@ def test_values_added_to_the_last_row(tmp_path):
   table = tables.RowFile(tmp_path / 'm.csv')
   table.append({'round': 1, 'a': 1})
   table.append({'round': 2, 'a': 2})
-  table.extend_last({'test/loss': 0.5})
-  assert tables.RowFile(tmp_path / 'm.csv').rows == [
-    {'round': '1', 'test/loss': '', 'a': '1'},
-    {'round': '2', 'test/loss': '0.5', 'a': '2'},
-  ]
+  for values, cell in (({'test/loss': 0.5}, '0.5'), ({}, '')):
+    table.set_final(values)
+    assert tables.RowFile(tmp_path / 'm.csv').rows == [
+      {'round': '1', 'test/loss': '', 'a': '1'},
+      {'round': '2', 'test/loss': cell, 'a': '2'},
+    ]
 
 
 @pytest.mark.parametrize(
@@ -95,8 +96,9 @@ def test_values_added_to_the_last_row(tmp_path):
   [
     (b'a,b\n1,2\n', 'first column is not "round"'),
     (b'round,a\n1,2\n2,3,4\n', 'Expected 2 fields in line 3, saw 3'),
-    (b'round,a\nx,2\n', "could not convert string to float: 'x'"),
-    (b'round,a\n1,2\n3,2\n', 'line 3 is not of the next round'),
+    (b'round,a\nx,2\n', "invalid literal for int() with base 10: 'x'"),
+    (b'round,a\n2,2\n1,2\n', 'its rounds are not in order'),
+    (b'round,client,a\n1,b,0.5\n1,c,half\n', "float: 'half'"),
     (b'round,a\n1,2..5\n', "could not convert string to float: '2..5'"),
     (b'round,a\n1,"2\n', 'EOF inside string'),
     (b'\xff\xfe\n', "can't decode byte 0xff"),

@@ -60,7 +60,7 @@ def test_names_that_are_none(name):
 def test_a_package_that_is_missing_is_named(name, tmp_path, monkeypatch):
   settings = (
     parsing.Flags()
-    .parse([f'--record={name}', f'--root_output_dir={tmp_path}'])
+    .parse([f'--trackers={name}', f'--root_output_dir={tmp_path}'])
     .settings
   )
   monkeypatch.setattr(importlib.util, 'find_spec', lambda _: None)
@@ -75,9 +75,9 @@ def test_a_package_that_is_missing_is_named(name, tmp_path, monkeypatch):
 
 
 def test_the_flag_may_be_given_several_times():
-  words = ['--record=mlflow:a', '--record=wandb:b,mlflow:c']
+  words = ['--trackers=mlflow:a', '--trackers=wandb:b,mlflow:c']
   settings = parsing.Flags().parse(words).settings
-  assert settings.record == ('mlflow:a', 'wandb:b', 'mlflow:c')
+  assert settings.trackers == ('mlflow:a', 'wandb:b', 'mlflow:c')
   assert settings.identity == parsing.Flags().parse([]).settings.identity
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 
 from tests import recorded
-from tff_adaptive.lab.recording.checkpoints import files as checkpoint_files
+from tff_adaptive.lab.recording import checkpoints
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Small rounds, on data that are made up.
@@ -78,7 +78,7 @@ def last_state(run: pathlib.Path) -> tuple[str, dict[str, np.ndarray]]:
   # The checksums of rows are also of their seconds, which no two runs share.
   return path.name, {
     name: array
-    for name, array in checkpoint_files.read(path).items()
+    for name, array in checkpoints.read(path).items()
     if name.startswith('state/')
   }
 

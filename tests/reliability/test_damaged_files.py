@@ -28,9 +28,9 @@ from tests.tasks import helpers
 from tests.tasks import test_cifar
 from tests.tasks.formats import test_idx
 from tff_adaptive import errors
+from tff_adaptive.lab.recording import checkpoints
+from tff_adaptive.lab.recording import client_states
 from tff_adaptive.lab.recording import tables
-from tff_adaptive.lab.recording.checkpoints import folder as checkpoints
-from tff_adaptive.lab.recording.client_state import files as client_states
 from tff_adaptive.lab.report import runs as results
 from tff_adaptive.lab.report import sweeps
 from tff_adaptive.lab.sweep import flags as sweep_flags
@@ -166,48 +166,46 @@ def _check_arrays(found, whole):
     assert found[name].size == np.prod(found[name].shape)
 
 
-_STATE = {'a': np.arange(7.0), 'b': [np.int32(3), np.array([b'a', b'bc'])]}
+_STATE = {'a': np.arange(7.0), 'b': [np.int32(3), np.array([True, False])]}
+_SUMS = {'metrics': np.arange(2)}
 
 
 def _write_state(folder):
-  sums = {'metrics': np.arange(9)}
-  checkpoints.Checkpoints(folder, run='mine').save(_STATE, 1, sums)
+  checkpoints.Checkpoints(folder, run='mine').save(_STATE, 1, _SUMS)
 
 
 def _read_state(folder):
   keeper = checkpoints.Checkpoints(folder, run='mine')
-  found = keeper.load_latest(_STATE, tables=('metrics',))
+  found = keeper.load_latest(_STATE, row_sums=_SUMS)
   return found.round_number, found.state, found.row_sums
 
 
-_RECORD = client_states.Record(((5,), ()), (np.dtype('<f4'), np.dtype('<i8')))
+def _client_state(number):
+  return [np.float32([number] * 5), np.int64(7)]
+
+
+_SAVED = {}
 
 
 def _write_client_states(folder):
-  store = client_states.ClientStates(_RECORD, folder / 'states.sqlite')
+  store = client_states.ClientStates(_client_state(0), folder / 'states.sqlite')
   for number in range(9):
-    store.put(f'client_{number % 4}', [np.float32([number] * 5), np.int64(7)])
+    store.keep([f'client_{number % 4}'], [_client_state(number)])
     store.snapshot()
-  store.save()
-  store._close()
+  _SAVED.update(store.save())
+  store.close()
 
 
 def _read_client_states(folder):
-  store = client_states.ClientStates(_RECORD, folder / 'states.sqlite')
-  checksum = sum(
-    client_states._checksum(
-      f'client_{number % 4}', _RECORD.pack([np.float32([number] * 5), 7])
-    )
-    for number in range(5, 9)
-  )
+  store = client_states.ClientStates(_client_state(0), folder / 'states.sqlite')
   try:
-    store.restore({'version': 9, 'clients': 4, 'checksum': checksum})
+    store.restore(_SAVED)
     # What is read may be written to as well.
-    store.put('client_1', [np.zeros(5, np.float32), np.int64(7)])
+    store.keep(['client_1'], [_client_state(0)])
     store.save()
-    return [store.get(f'client_{number}') for number in range(5)]
+    return store.of([f'client_{number}' for number in range(5)])
   finally:
-    store._close()
+    store.close()
 
 
 def _write_run(folder):
@@ -221,7 +219,7 @@ def _write_run(folder):
 
 def _check_run(found, whole):
   rounds = [row['round'] for row in found.rows]
-  assert rounds == list(range(len(rounds)))
+  assert rounds == sorted(rounds)
   assert isinstance(found.settings, dict)
   # What reports and comparisons ask.
   assert found.method and hash(found.configuration)
@@ -232,7 +230,8 @@ def _check_run(found, whole):
 
 def _check_rows(found, whole):
   del whole
-  assert [int(row['round']) for row in found] == list(range(len(found)))
+  rounds = [int(row['round']) for row in found]
+  assert rounds == sorted(rounds)
   for row in found:
     for cell in row.values():
       assert not cell or isinstance(float(cell), float)

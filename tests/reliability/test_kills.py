@@ -17,7 +17,7 @@ _METHODS = {
   'scaffold_on_disk': [
     '--algorithm=scaffold',
     '--client_learning_rate=0.1',
-    '--client_states=disk',
+    '--client_state_mib=0',
   ],
   'fadamgc': ['--algorithm=fadamgc', '--population=20'],
   'fedef21': [

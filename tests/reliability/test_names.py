@@ -7,7 +7,7 @@ import pytest
 
 from tff_adaptive import errors
 from tff_adaptive.lab.flags import parsing as flags
-from tff_adaptive.lab.recording.client_state import files as client_states
+from tff_adaptive.lab.recording import client_states
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _AWAY = ('../a', '/tmp/a', 'a/../../b', '..', '.', '', 'a/b', 'a\\b', 'a\0b')
@@ -21,12 +21,11 @@ def test_experiment_names_stay_in_their_folder(name):
 
 
 def test_ids_of_clients_make_no_files(tmp_path):
-  leaves = [np.float32([1, 2])]
+  state = np.float32([1, 2])
   states = client_states.ClientStates(
-    client_states.Record.of(leaves), tmp_path / 'inside' / 'states.sqlite'
+    state, tmp_path / 'inside' / 'states.sqlite'
   )
-  for name in _AWAY:
-    states.put(name, leaves)
+  states.keep(_AWAY, [state] * len(_AWAY))
   states.save()
   assert [p.name for p in tmp_path.iterdir()] == ['inside']
   assert [p.name for p in (tmp_path / 'inside').iterdir()] == ['states.sqlite']

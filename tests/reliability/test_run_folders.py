@@ -111,19 +111,21 @@ def test_all_else_that_is_damaged_is_named(train, tmp_path):
   train(tmp_path)
   text = (tmp_path / 'metrics.csv').read_text()
   (tmp_path / 'metrics.csv').write_text(text.replace('\n3,', '\n3x,'))
-  with pytest.raises(errors.RunError, match=r'could not convert string .*3x'):
+  with pytest.raises(errors.RunError, match=r'invalid literal for int.*3x'):
     train(tmp_path)
   # A number that could be one, in the last cell of round 3.
   lines = text.splitlines(keepends=True)
   lines[4] = lines[4].rstrip() + '0\n'
   (tmp_path / 'metrics.csv').write_text(''.join(lines))
-  with pytest.raises(errors.RunError, match=r'metrics.*in line 5 \(round 3\)'):
+  with pytest.raises(
+    errors.RunError, match=r'metrics.csv is damaged: its 8 rows'
+  ):
     train(tmp_path)
   (tmp_path / 'metrics.csv').write_text(''.join(text.splitlines(True)[:-1]))
-  with pytest.raises(errors.RunError, match='has 7 rows up to round 7, but ha'):
+  with pytest.raises(errors.RunError, match='its 7 rows up to round 7 are not'):
     train(tmp_path)
   (tmp_path / 'metrics.csv').unlink()
-  with pytest.raises(errors.RunError, match='has 0 rows up to round 7, but ha'):
+  with pytest.raises(errors.RunError, match='its 0 rows up to round 7 are not'):
     train(tmp_path)
   (tmp_path / 'metrics.csv').write_text(text)
   train(tmp_path)
@@ -208,7 +210,7 @@ _ON_DISK = (
   *drills.SMALL,
   '--algorithm=scaffold',
   '--client_learning_rate=0.1',
-  '--client_states=disk',
+  '--client_state_mib=0',
   '--total_rounds=24',
   '--rounds_per_checkpoint=2',
 )

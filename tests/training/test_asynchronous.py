@@ -364,8 +364,8 @@ def whole_fixture(tmp_path_factory):
 def test_stopped_and_resumed(whole, tmp_path, monkeypatch):
   # Held in memory first, and on disk alone later.
   kept, halves = (
-    settings_of(tmp_path, *_APART, f'--client_states={states}')
-    for states in ('memory', 'disk')
+    settings_of(tmp_path, *_APART, f'--client_state_mib={mib}')
+    for mib in (2048, 0)
   )
   cls = asynchronous.AsynchronousRounds
   original, calls = cls.run, []

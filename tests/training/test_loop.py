@@ -231,7 +231,7 @@ def test_rows_that_the_checkpoint_needs_are_gone(train, tmp_path):
   lines = (tmp_path / 'metrics.csv').read_text().splitlines(keepends=True)
   (tmp_path / 'metrics.csv').write_text(''.join(lines[:4]))
   with pytest.raises(
-    errors.RunError, match='has 3 rows up to round 7, but had 8'
+    errors.RunError, match='its 3 rows up to round 7 are not the 8 '
   ):
     train(tmp_path)
 

@@ -12,9 +12,8 @@ from tests import recorded
 from tff_adaptive import errors
 from tff_adaptive.lab.commands import export
 from tff_adaptive.lab.flags import parsing
+from tff_adaptive.lab.recording import checkpoints
 from tff_adaptive.lab.recording import files
-from tff_adaptive.lab.recording.checkpoints import files as checkpoint_files
-from tff_adaptive.lab.recording.checkpoints import folder as checkpoints
 from tff_adaptive.lab.training import experiment
 from tff_adaptive.lab.training import initial_weights
 from tff_adaptive.lab.training.data import batches
@@ -57,9 +56,7 @@ def run(settings):
 def last_state(settings):
   folder = files.RunFolder(settings.folder)
   number = checkpoints.Checkpoints(folder.checkpoints).rounds[-1]
-  return checkpoint_files.read(
-    folder.checkpoints / f'round_{number}.safetensors'
-  )
+  return checkpoints.read(folder.checkpoints / f'round_{number}.safetensors')
 
 
 def kept_best(settings):

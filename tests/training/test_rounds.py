@@ -11,8 +11,8 @@ from tests import helpers
 from tff_adaptive import algorithms
 from tff_adaptive import processes
 from tff_adaptive import runtime
-from tff_adaptive.lab.recording.checkpoints import folder as checkpoints
-from tff_adaptive.lab.recording.client_state import files as client_states
+from tff_adaptive.lab.recording import checkpoints
+from tff_adaptive.lab.recording import client_states
 from tff_adaptive.lab.training import initial_weights
 from tff_adaptive.lab.training.loop import rounds
 
@@ -102,8 +102,9 @@ def counting_process(model_fn):
 
 
 def counts(learning):
-  kept = {i: learning._clients.get(f'client_{i}') for i in range(6)}
-  return {i: int(leaves[0]) for i, leaves in kept.items() if leaves}
+  found = learning._clients.of([f'client_{i}' for i in range(6)])
+  counted = [int(tf.nest.flatten(state)[0]) for state in found]
+  return {i: count for i, count in enumerate(counted) if count}
 
 
 def test_client_states_are_kept_by_client(tmp_path):
@@ -116,8 +117,8 @@ def test_client_states_are_kept_by_client(tmp_path):
     learning = rounds.build(
       process,
       initial_weights=initial,
-      store=lambda record: client_states.ClientStates(
-        record, tmp_path / 'client_states.sqlite', in_memory=True
+      store=lambda fresh: client_states.ClientStates(
+        fresh, tmp_path / 'client_states.sqlite'
       ),
     )
     assert isinstance(learning, rounds.StatefulRounds)
@@ -137,7 +138,8 @@ def test_client_states_are_kept_by_client(tmp_path):
   assert row['train/num_examples'] == 11
   run(learning, 2, 3)
   assert counts(learning) == {0: 1, 2: 2, 3: 1}
-  np.testing.assert_array_equal(learning._clients.get('client_2')[1], [2, 4])
+  (state,) = learning._clients.of(['client_2'])
+  np.testing.assert_array_equal(tf.nest.flatten(state)[1], [2, 4])
 
   snapshot = learning.snapshot()
   run(learning, 0, 1)

@@ -277,10 +277,9 @@ def _restore(
 
   from tff_adaptive import adapters
   from tff_adaptive import tff_internals
+  from tff_adaptive.lab.recording import best
+  from tff_adaptive.lab.recording import checkpoints
   from tff_adaptive.lab.recording import records
-  from tff_adaptive.lab.recording.checkpoints import best
-  from tff_adaptive.lab.recording.checkpoints import files as checkpoint_files
-  from tff_adaptive.lab.recording.checkpoints import folder as checkpoints
   from tff_adaptive.lab.training import parts
   from tff_adaptive.lab.training.data import digests as inputs
 
@@ -308,9 +307,9 @@ def _restore(
     )
   kept = checkpoints.Checkpoints(folder.checkpoints, run=folder.identity)
   try:
-    found = kept.load_latest(rounds.program_state, tables=records.TABLES)
+    found = kept.load_latest(rounds.program_state, row_sums=records.ROW_SUMS)
   except errors.RunError as e:
-    if not isinstance(e.__cause__, checkpoint_files.OtherStateError):
+    if not isinstance(e.__cause__, checkpoints.OtherStateError):
       raise
     raise errors.SettingsError(
       f'The state of {folder.path} does not fit the model of the task '
@@ -352,7 +351,7 @@ def _best_round(folder: files.RunFolder, last_round: int) -> Optional[int]:
   Raises:
     RunError: If the model of that round was not saved.
   """
-  from tff_adaptive.lab.recording.checkpoints import best  # pylint: disable=g-import-not-at-top
+  from tff_adaptive.lab.recording import best  # pylint: disable=g-import-not-at-top
 
   hparams = folder.read_hparams() or {}
   judged_by = hparams.get('judged_by')

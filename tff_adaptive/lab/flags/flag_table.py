@@ -45,7 +45,7 @@ ALIASES: dict[str, str] = {
   'experiment_name': 'name run_name exp_name',
   'patience': 'early_stopping early_stop',
   'proximal_strength': 'mu prox prox_mu proximal_mu',
-  'record': 'tracker wandb mlflow',
+  'trackers': 'record wandb mlflow',
   'root_output_dir': 'out output output_dir out_dir log_dir logdir save_dir',
   'rounds_per_eval': 'eval_every eval_freq',
   'seed': 'random_seed rng_seed',

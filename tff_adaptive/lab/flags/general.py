@@ -49,7 +49,7 @@ class Choices(parameters.Described):
   differential privacy.
   """
 
-  record: Optional[str] = None
+  trackers: Optional[str] = None
   """Experiment tracker to log the run to, besides its own files: mlflow:URI (a
   server or a database) or wandb:PROJECT. Repeatable, or comma-separated.
   """
@@ -284,13 +284,10 @@ class AsGiven(parameters.Described):
   sums and are thus a setting of the run.
   """
 
-  client_states: Literal['auto', 'memory', 'disk'] = 'auto'
-  """Storage of client states (scaffold, feddyn and others): in memory if they
-  fit, otherwise in a file in the run's folder.
-  """
-
   client_state_mib: parameters.NonNegativeInt = 2048
-  """Memory for client states, in MiB."""
+  """Memory for client states (scaffold, feddyn and others), in MiB; a file in
+  the run's folder holds what exceeds it.
+  """
 
 
 _COMPUTING = (

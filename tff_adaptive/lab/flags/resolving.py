@@ -128,7 +128,7 @@ def resolve(table: flag_table.FlagTable, given: Given) -> settings_lib.Settings:
     task_options=_task_options(table, given, general),
     plan=plan,
     num_validation_examples=None if examples == -1 else examples,
-    record=tuple(filter(None, (general['record'] or '').split(','))),
+    trackers=tuple(filter(None, (general['trackers'] or '').split(','))),
     runtime=general['runtime'],
     runtime_options=runtime_flags.options(general),
   )

@@ -23,7 +23,7 @@ class Settings(general.AsGiven):
     plan: The method with all hyperparameters; its seed is set from `seed`.
     num_validation_examples: Number of examples to evaluate on during training;
       `None` for all validation examples.
-    record: Trackers that record the run, as values of --record.
+    trackers: Trackers that record the run, as values of --trackers.
     runtime: The name of the execution context.
     runtime_options: The arguments of the execution context.
 
@@ -34,7 +34,7 @@ class Settings(general.AsGiven):
   task_options: Mapping[str, Any]
   plan: plan_lib.Plan
   num_validation_examples: Optional[int]
-  record: tuple[str, ...] = ()
+  trackers: tuple[str, ...] = ()
   runtime: str
   runtime_options: Mapping[str, Any]
 
@@ -146,7 +146,6 @@ _NOT_IN_IDENTITY = {
   'experiment_name',
   'root_output_dir',
   'cache_mib',
-  'client_states',
   'client_state_mib',
 }
 _ALWAYS_IN_IDENTITY = {

@@ -1,5 +1,6 @@
 """A run's folder, with atomic writes and a lock against other writers."""
 
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -11,12 +12,10 @@ import shutil
 import stat
 import tempfile
 import uuid
-from collections.abc import Iterable
 from collections.abc import Mapping
 from typing import Any
 from typing import IO
 from typing import Optional
-from typing import Union
 
 from tff_adaptive import errors
 
@@ -53,14 +52,8 @@ def read(path: pathlib.Path) -> bytes:
   return path.read_bytes()
 
 
-def write_atomically(
-  path: pathlib.Path, content: Union[bytes, Iterable[bytes]]
-) -> None:
+def write_atomically(path: pathlib.Path, content: bytes) -> None:
   """Writes a file atomically: readers see the old or the new content.
-
-  Args:
-    path: The file.
-    content: The content, whole or in pieces.
 
   Raises:
     RunError: If the file cannot be written; the old one is kept.
@@ -68,42 +61,25 @@ def write_atomically(
   # Process ids are not unique between containers that share a folder.
   aside = path.with_name(f'.{path.name}.{secrets.token_hex(4)}.tmp')
   try:
-    try:
-      with open(aside, 'xb') as file:
-        file.writelines([content] if isinstance(content, bytes) else content)
-        file.flush()
-        os.fsync(file.fileno())
-      os.replace(aside, path)
-      _sync_folder(path.parent)
-    finally:
-      aside.unlink(missing_ok=True)
-  except OSError as e:
-    raise errors.RunError(
-      f'{path} cannot be written: {e.strerror or e}.'
-    ) from e
-
-
-def _sync_folder(folder: pathlib.Path) -> None:
-  """Flushes a folder to disk; a rename is durable only after that."""
-  descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-  try:
+    with open(aside, 'xb') as file:
+      file.write(content)
+      file.flush()
+      os.fsync(file.fileno())
+    os.replace(aside, path)
+    # A rename is durable only after fsync of the folder.
+    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     os.fsync(descriptor)
-  finally:
     os.close(descriptor)
+  except OSError as e:
+    with contextlib.suppress(OSError):
+      aside.unlink()
+    raise _cannot_write(path, e) from e
 
 
-def remove_leftovers(folder: pathlib.Path) -> None:
-  """Removes temporary files of killed writers.
-
-  The caller must hold the lock of the folder.
-
-  Raises:
-    OSError: If one cannot be removed.
-  """
-  for path in folder.glob('.*.tmp'):
-    # A folder of that name was not created by a run.
-    if re.fullmatch(r'\..+\.[0-9a-f]{8}\.tmp', path.name) and path.is_file():
-      path.unlink(missing_ok=True)
+def _cannot_write(path: pathlib.Path, error: OSError) -> errors.RunError:
+  return errors.RunError(
+    f'{path} cannot be written: {error.strerror or error}.'
+  )
 
 
 def check_writable(
@@ -111,7 +87,7 @@ def check_writable(
 ) -> None:
   """Checks that files can be written below `folder`, leaving no trace.
 
-  Several processes may check the same folder at once: temporary files have
+  Several processes may check the same folder at once: temporary folders have
   unique names, and missing parent folders are not created.
 
   Args:
@@ -123,27 +99,13 @@ def check_writable(
   """
   folder = folder.absolute()
   try:
-    with (
-      tempfile.TemporaryDirectory(prefix='.', dir=_nearest(folder)) as place,
-      tempfile.TemporaryFile(dir=place),
-    ):
-      pass
+    there = next(p for p in (folder, *folder.parents) if p.exists())
+    tempfile.TemporaryDirectory(prefix='.', dir=there).cleanup()
   except OSError as e:
     raise errors.SettingsError(
       f'The output folder {folder} cannot be written ({e.strerror or e}); '
       f'choose another with {flag}.'
     ) from e
-
-
-def _nearest(folder: pathlib.Path) -> pathlib.Path:
-  """Returns the folder, or its nearest parent that exists."""
-  for place in (folder, *folder.parents):
-    try:
-      os.stat(place)
-    except FileNotFoundError:
-      continue
-    return place
-  raise FileNotFoundError(f'{folder} has no root')
 
 
 def make_folder(folder: pathlib.Path) -> None:
@@ -155,14 +117,16 @@ def make_folder(folder: pathlib.Path) -> None:
   try:
     folder.mkdir(parents=True, exist_ok=True)
   except OSError as e:
-    raise errors.RunError(
-      f'{folder} cannot be written: {e.strerror or e}.'
-    ) from e
+    raise _cannot_write(folder, e) from e
 
 
-def _without_waiting(path: str, flags: int) -> int:
-  """Opens a file without blocking, even if it is a FIFO."""
-  return os.open(path, flags | os.O_NONBLOCK, 0o666)
+def _stamp(path: pathlib.Path) -> Optional[tuple[int, int]]:
+  """Returns what changes when a file is replaced; `None` without a file."""
+  try:
+    status = os.stat(path)
+  except FileNotFoundError:
+    return None
+  return status.st_ino, status.st_mtime_ns
 
 
 class RunFolder:
@@ -182,7 +146,9 @@ class RunFolder:
     self.curves = self.path / 'curves.png'
     self.step_figure = self.path / 'step_sizes.png'
     self._lock: Optional[IO[str]] = None
-    self._id: Optional[str] = None  # Of the run that holds the lock.
+    # Of the run that holds the lock, and of its hparams.json.
+    self._id: Optional[str] = None
+    self._stamp: Optional[tuple[int, int]] = None
 
   def __enter__(self) -> 'RunFolder':
     """Creates the folder and locks it against other processes.
@@ -192,9 +158,21 @@ class RunFolder:
     """
     try:
       self.path.mkdir(parents=True, exist_ok=True)
-      self._lock = self._take_lock()
-      for place in (self.path, self.checkpoints):
-        remove_leftovers(place)
+      self._lock = self._open_lock('w')
+      fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+      # Temporary files of killed writers, as `write_atomically` names them.
+      pattern = re.compile(r'\..+\.[0-9a-f]{8}\.tmp')
+      for folder in (self.path, self.checkpoints):
+        for path in folder.glob('.*.tmp'):
+          # A folder of that name was not created by a run.
+          if pattern.fullmatch(path.name) and path.is_file():
+            path.unlink()
+    except BlockingIOError as e:
+      self.__exit__()
+      raise errors.SettingsError(
+        f'Another process is using {self.path}; wait for it to finish, or '
+        'choose another --experiment_name.'
+      ) from e
     except OSError as e:
       self.__exit__()
       raise errors.SettingsError(
@@ -203,19 +181,14 @@ class RunFolder:
       ) from e
     return self
 
-  def _take_lock(self) -> IO[str]:
-    lock = open(  # noqa: SIM115
-      self.path / '.lock', 'w', encoding='utf-8', opener=_without_waiting
+  def _open_lock(self, mode: str) -> IO[str]:
+    return open(
+      self.path / '.lock',
+      mode,
+      encoding='utf-8',
+      # Opening a FIFO would wait for another process.
+      opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK, 0o666),
     )
-    try:
-      fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as e:
-      lock.close()
-      raise errors.SettingsError(
-        f'Another process is using {self.path}; wait for it to finish, or '
-        'choose another --experiment_name.'
-      ) from e
-    return lock
 
   def __exit__(self, *exc_info: object) -> None:
     if self._lock is not None:
@@ -236,24 +209,26 @@ class RunFolder:
       return
     held = os.fstat(self._lock.fileno())
     try:
-      found = (self.read_hparams() or {}).get('id')
       lost = not os.path.samestat(held, os.stat(self.path / '.lock'))
+      stamp = _stamp(self.hparams)
+      if not lost and stamp != self._stamp:
+        found = (self.read_hparams() or {}).get('id')
+        lost = found != (self._id or found)
+        if not lost:
+          self._id, self._stamp = found, stamp
     except (OSError, errors.SettingsError):
       lost = True
-    if lost or found != (self._id or found):
+    if lost:
       raise errors.RunError(
         f'{self.path} was deleted or replaced while this run was using it; '
         'nothing more is written there. Start it again under another '
         '--experiment_name.'
       )
-    self._id = found
 
   def is_busy(self) -> bool:
     """Returns whether another process holds the folder's lock."""
     try:
-      with open(
-        self.path / '.lock', encoding='utf-8', opener=_without_waiting
-      ) as lock:
+      with self._open_lock('r') as lock:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
       return True
@@ -295,6 +270,11 @@ class RunFolder:
       hparams = json.loads(read(self.hparams).decode('utf-8'))
       # Lone surrogates are valid JSON but cannot be encoded as UTF-8.
       json.dumps(hparams, ensure_ascii=False).encode('utf-8')
+      if not isinstance(hparams, dict) or not isinstance(
+        hparams.get('settings'), dict
+      ):
+        raise ValueError('it has none')
+      return hparams
     except FileNotFoundError:
       return None
     except (OSError, ValueError, RecursionError) as e:
@@ -303,14 +283,6 @@ class RunFolder:
         f'({errors.reason(e)}); delete {self.path} or choose another '
         '--experiment_name.'
       ) from e
-    if not isinstance(hparams, dict) or not isinstance(
-      hparams.get('settings'), dict
-    ):
-      raise errors.SettingsError(
-        f"{self.hparams} does not hold a run's settings; delete "
-        f'{self.path} or choose another --experiment_name.'
-      )
-    return hparams
 
   @property
   def identity(self) -> str:

@@ -135,31 +135,57 @@ class Hook:
     """Called at the end of the run, however it ended."""
 
 
-class HookList(Hook):
-  """A hook that notifies several hooks one after the other."""
+class Tracker(Hook):
+  """A hook that logs rows of numbers, one by one."""
 
-  def __init__(self, hooks: Sequence[Hook]):
-    self._hooks = list(hooks)
+  def log(self, number: int, values: Mapping[str, float]) -> None:
+    """Logs numbers of a round, by column of metrics.csv."""
+    raise NotImplementedError
 
-  def start(self, event: Start) -> None:
-    for hook in self._hooks:
-      hook.start(event)
-
-  def evaluation(self, event: Evaluation) -> None:
-    for hook in self._hooks:
-      hook.evaluation(event)
+  def log_rows(self, rows: Sequence[Row]) -> None:
+    """Logs rows of metrics.csv, without their empty cells."""
+    for row in rows:
+      self.log(int(row['round']), _numbers(row))
 
   def round(self, event: Round) -> None:
+    self.log_rows([event.row])
+
+  def evaluation(self, event: Evaluation) -> None:
+    if event.final:  # Others are in the row of their round.
+      self.log(event.round_number, _numbers(event.values))
+
+
+def _numbers(values: Row) -> dict[str, float]:
+  return {
+    name: float(value)
+    for name, value in values.items()
+    if name != 'round' and value not in (None, '')
+  }
+
+
+def _forward(method: str) -> Callable[[Any, Any], None]:
+  return lambda self, event: self.notify(method, event)
+
+
+class HookList:
+  """Several hooks, notified one after the other."""
+
+  def __init__(self, hooks: Sequence[Any]):
+    self._hooks = hooks
+
+  def notify(self, method: str, event: Any) -> None:
+    """Calls a method of every hook."""
     for hook in self._hooks:
-      hook.round(event)
+      getattr(hook, method)(event)
 
-  def end(self, event: End) -> None:
-    for hook in self._hooks:
-      hook.end(event)
+  start = _forward('start')
+  evaluation = _forward('evaluation')
+  round = _forward('round')
+  end = _forward('end')
 
 
-class Guarded(Hook):
-  """A wrapper of a user's hook, whose unexpected errors do not end the run.
+class Guarded(HookList):
+  """A user's hook, whose unexpected errors do not end the run.
 
   The wrapped object need not be a `Hook`; missing methods are skipped.
   """
@@ -171,37 +197,24 @@ class Guarded(Hook):
       hook: The hook.
       say: Called with a message when the hook raises an exception.
     """
-    self._hook = hook
+    super().__init__([hook])
     self._say = say
-    self._failed = False
 
-  def _notify(self, method: str, event: Any) -> None:
-    if self._failed or not hasattr(self._hook, method):
-      return
+  def notify(self, method: str, event: Any) -> None:
+    """Calls a method of the hook; disables the hook if that fails."""
     try:
-      getattr(self._hook, method)(event)
+      for hook in self._hooks:
+        getattr(hook, method, lambda event: None)(event)
     except errors.RunError:
       raise
     # A user's hook may raise anything, which must not end the run.
     except (Exception, SystemExit) as e:  # pylint: disable=broad-exception-caught
-      self._failed = True
-      name = getattr(self._hook, 'name', type(self._hook).__name__)
+      name = getattr(self._hooks[0], 'name', type(self._hooks[0]).__name__)
+      self._hooks = []
       self._say(
         f'The recorder {name} is disabled and the run continues without it: '
         f'{type(e).__name__}: {errors.reason(e)}.'
       )
-
-  def start(self, event: Start) -> None:
-    self._notify('start', event)
-
-  def evaluation(self, event: Evaluation) -> None:
-    self._notify('evaluation', event)
-
-  def round(self, event: Round) -> None:
-    self._notify('round', event)
-
-  def end(self, event: End) -> None:
-    self._notify('end', event)
 
 
 def number(cell: Any) -> float:

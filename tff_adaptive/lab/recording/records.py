@@ -1,30 +1,31 @@
 """The hook that records a run's rounds and clients' step sizes."""
 
-import zlib
 from collections.abc import Mapping
 from collections.abc import Sequence
+from typing import Any
 from typing import Optional
 
 import numpy as np
 
 from tff_adaptive import errors
+from tff_adaptive.lab.recording import checkpoints
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import hooks
-from tff_adaptive.lab.recording import step_sizes
 from tff_adaptive.lab.recording import tables
-from tff_adaptive.lab.recording.checkpoints import folder as checkpoints
+from tff_adaptive.processes.local import step_sizes
 
-# Tables whose rows have checksums in checkpoints.
-TABLES = ('metrics', 'step_sizes')
-# Groups of columns that are added to the last row at the end of the run.
-_FINAL = ('test/', 'test_ema/', 'per_client/', 'per_client_tuned/')
+# What checkpoints hold of the tables: number and checksum of the rows so far.
+ROW_SUMS: Mapping[str, np.ndarray] = {
+  'metrics': np.zeros(2, np.int64),
+  'step_sizes': np.zeros(2, np.int64),
+}
 
 
 class Records(hooks.Hook):
   """The records of a run, truncated to the round from which it resumes.
 
-  A checkpoint holds a CRC-32 of each row up to its round. Without it, a row
-  with altered digits would still be valid and be carried over by a resumed run.
+  Checkpoints hold checksums of the rows. Without these, a row with altered
+  digits would be carried over by a resumed run.
 
   Attributes:
     rows: Rows of metrics.csv.
@@ -40,26 +41,29 @@ class Records(hooks.Hook):
 
     Args:
       folder: The run's folder, entered by the caller.
-      checkpoint: The checkpoint from which the run resumes, with checksums of
-        `TABLES`; by default all rows are dropped.
+      checkpoint: The checkpoint from which the run resumes; by default all rows
+        are dropped.
 
     Raises:
       RunError: If rows up to the checkpoint are missing or were changed, or if
         files cannot be read or written.
     """
     self._metrics = tables.RowFile(folder.metrics)
-    self._step_sizes = step_sizes.StepFile(folder.step_sizes)
+    self._step_sizes = tables.RowFile(folder.step_sizes)
     self._clients = folder.clients
-    self._files = dict(
-      zip(TABLES, (self._metrics, self._step_sizes), strict=True)
-    )
-    self._sums: dict[str, list[int]] = {table: [] for table in TABLES}
+    self._files = {'metrics': self._metrics, 'step_sizes': self._step_sizes}
     last_round = -1
     if checkpoint is not None:
       last_round = checkpoint.round_number
-      for table, file in self._files.items():
-        self._sums[table] = checkpoint.row_sums[table].tolist()
-        _check(file, self._sums[table], last_round)
+      for name, file in self._files.items():
+        wanted = checkpoint.row_sums[name]
+        found = file.checksum(last_round)
+        if not np.array_equal(found, wanted):
+          raise errors.RunError(
+            f'{file.path} is damaged: its {found[0]:,} rows up to round '
+            f'{last_round} are not the {wanted[0]:,} that the checkpoint of '
+            f'that round is of; {tables.ADVICE} to start over.'
+          )
     self.dropped = self._metrics.drop_after(last_round)
     self._step_sizes.drop_after(last_round)
 
@@ -86,68 +90,49 @@ class Records(hooks.Hook):
     if event.clients:
       tables.write(self._clients, event.clients)
     if event.final:  # Others are in the row of their round.
-      self._metrics.extend_last(event.values)
+      self._metrics.set_final(event.values)
 
   def forget_final(self) -> None:
     """Drops the values of a final evaluation, because more rounds follow."""
-    self._metrics.clear_last(_FINAL)
+    self._metrics.set_final({})
 
   def sync(self, last_round: int) -> dict[str, np.ndarray]:
-    """Flushes rows to disk; returns checksums by table.
+    """Flushes rows to disk; returns number and checksum of rows, by table.
 
     Args:
-      last_round: The last round whose row gets a checksum. A later row belongs
-        to a round that failed after its row was written.
+      last_round: The last round whose row counts. A later row belongs to a
+        round that failed after its row was written.
 
     Raises:
       RunError: If rows cannot be written.
     """
-    for table, file in self._files.items():
-      sums = self._sums[table]
+    for file in self._files.values():
       if file.rows:
         file.sync()
-      end = len(file.rows)
-      while end and int(file.rows[end - 1]['round']) > last_round:
-        end -= 1
-      # Earlier rows change only in columns that `_sum` excludes.
-      sums += [_sum(row) for row in file.rows[len(sums) : end]]
-    return {t: np.array(sums, np.uint32) for t, sums in self._sums.items()}
+    return {n: file.checksum(last_round) for n, file in self._files.items()}
 
 
-def _sum(row: Mapping[str, str]) -> int:
-  """Returns a row's checksum, independent of other rows' columns.
-
-  Final columns are excluded, because they are added after the last checkpoint.
-  """
-  cells = [
-    f'{name}={value}'
-    for name, value in sorted(row.items())
-    if value and not name.startswith(_FINAL)
-  ]
-  return zlib.crc32('\n'.join(cells).encode('utf-8'))
-
-
-def _check(file: tables.RowFile, sums: Sequence[int], last_round: int) -> None:
-  """Checks rows against the checksums of a checkpoint.
+def step_rows(cohort: Sequence[str], metrics: Any) -> list[dict[str, Any]]:
+  """Builds the rows of step_sizes.csv, one per client; empty without records.
 
   Args:
-    file: The file with the rows.
-    sums: Checksums of all rows up to the checkpoint.
-    last_round: The round of the checkpoint.
-
-  Raises:
-    RunError: If a row is missing, was added or was changed.
+    cohort: Ids of the round's clients.
+    metrics: The metrics that the process returned for the round.
   """
-  rows = [row for row in file.rows if int(row['round']) <= last_round]
-  for line, (row, total) in enumerate(zip(rows, sums), start=2):
-    if _sum(row) != total:
-      raise errors.RunError(
-        f'{file.path} is damaged in line {line} (round {row["round"]}): it '
-        f'does not match its checksum; {tables.ADVICE} to start over.'
-      )
-  if len(rows) != len(sums):
-    raise errors.RunError(
-      f'{file.path} has {len(rows):,} rows up to round {last_round}, but had '
-      f'{len(sums):,} when the checkpoint of that round was written; '
-      f'{tables.ADVICE} to start over.'
-    )
+  work = metrics.get('client_work') if isinstance(metrics, Mapping) else None
+  if not isinstance(work, Mapping) or 'step_size_of_clients' not in work:
+    return []
+  found = np.asarray(work['step_size_of_clients'])
+  return [
+    {
+      'client': client,
+      **{
+        name: int(value)
+        if name in ('took_part', 'steps')
+        # A client without steps has no step sizes: an empty cell.
+        else (value if np.isfinite(value) else None)
+        for name, value in zip(step_sizes.RECORD, record, strict=True)
+      },
+    }
+    for client, record in zip(cohort, found, strict=True)
+  ]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
-import errno
 import io
 import json
 import os
 import pathlib
 import sys
+import zlib
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -23,17 +23,8 @@ from tff_adaptive.lazy import pandas as pd
 
 # The end of messages about damaged files.
 ADVICE = "restore it or delete the run's folder"
-# Columns without numbers: ids of clients, which may be any text.
-_WORDS = ('client',)
-
-
-def _text(value: Any) -> str:
-  """Formats a value with the fewest digits that identify it."""
-  if value is None:
-    return ''
-  if isinstance(value, np.generic) and not isinstance(value, np.floating):
-    value = value.item()
-  return str(int(value) if isinstance(value, bool) else value)
+# Groups of columns that are added to the last row at the end of the run.
+_FINAL = ('test/', 'test_ema/', 'per_client/', 'per_client_tuned/')
 
 
 def cell_of(client: str) -> str:
@@ -55,11 +46,22 @@ def client_of(cell: str) -> str:
 
 
 def _cell(column: str, value: Any) -> str:
-  return cell_of(value) if column in _WORDS else _text(value)
+  """Formats a value with the fewest digits that identify it."""
+  if column == 'client':
+    return cell_of(value)
+  if isinstance(value, (bool, np.bool_)):
+    value = int(value)
+  return '' if value is None else str(value)
+
+
+def _lines(rows: Iterable[Iterable[str]]) -> str:
+  buffer = io.StringIO()
+  csv.writer(buffer, lineterminator='\n').writerows(rows)
+  return buffer.getvalue()
 
 
 class RowFile:
-  """A CSV file with one row per round and the round in the first column.
+  """A CSV file with rows by round, and the round in the first column.
 
   TFF's `CSVFileReleaseManager` is not used. It appends a row in place, so that
   a run killed in between leaves half a line, which its next start cannot read;
@@ -68,9 +70,6 @@ class RowFile:
   of one line. All other changes (new columns, rows dropped on resuming) rewrite
   the file atomically.
   """
-
-  # Whether a round has exactly one row.
-  _every_round = True
 
   def __init__(self, path: pathlib.Path):
     """Reads existing rows, except an incomplete last line.
@@ -81,6 +80,8 @@ class RowFile:
     self.path = path
     self.columns: list[str] = []
     self.rows: list[dict[str, str]] = []
+    # Number of rows in `checksum`, and their sum.
+    self._summed = self._sum = 0
     try:
       text = files.read(path).decode('utf-8')
       complete = text[: text.rfind('\n') + 1]
@@ -103,21 +104,35 @@ class RowFile:
       lineterminator='\n',
       index_col=False,
     )
-    self.columns = list(table)
-    if self.columns[:1] != ['round']:
+    if table.columns[0] != 'round':
       raise ValueError('its first column is not "round"')
-    cells = table.drop(columns=[c for c in _WORDS if c in table])
-    rounds = cells.replace('', 'nan').astype(float)['round']
-    steps = rounds.diff().iloc[1:]
-    wrong = steps.ne(1) if self._every_round else ~steps.ge(0)
-    if wrong.any():
-      raise ValueError(f'line {wrong.idxmax() + 2} is not of the next round')
-    self.rows = table.to_dict('records')
+    if not table['round'].astype(int).is_monotonic_increasing:
+      raise ValueError('its rounds are not in order')
+    table.drop(columns='client', errors='ignore').replace('', '0').astype(float)
+    self.columns, self.rows = list(table), table.to_dict('records')
 
   @property
   def numbers(self) -> list[dict[str, float]]:
     """The rows as numbers, without empty cells."""
     return [{k: float(v) for k, v in row.items() if v} for row in self.rows]
+
+  def checksum(self, last_round: int) -> np.ndarray:
+    """Returns the number of rows up to a round, and their CRC-32.
+
+    It does not depend on columns that only other rows have, nor on final
+    values, which are added to the last row after its checkpoint.
+    """
+    for row in self.rows[self._summed :]:
+      if int(row['round']) > last_round:
+        break
+      cells = [
+        f'{name}={value}'
+        for name, value in sorted(row.items())
+        if value and not name.startswith(_FINAL)
+      ]
+      self._sum = zlib.crc32('\n'.join(cells).encode('utf-8'), self._sum)
+      self._summed += 1
+    return np.array([self._summed, self._sum])
 
   def drop_after(self, last_round: int) -> int:
     """Drops the rows of later rounds; returns their number."""
@@ -143,17 +158,13 @@ class RowFile:
       sys.intern(name): _cell(name, value) for name, value in row.items()
     }
     self.rows.append(texts)
-    if self._add_columns(texts):
+    if not set(texts) <= set(self.columns):
       self._rewrite()
       return
-    line = self._line(texts.get(name, '') for name in self.columns)
-    data = line.encode('utf-8')
+    line = _lines([[texts.get(name, '') for name in self.columns]])
     try:
-      with open(self.path, 'ab', buffering=0) as file:
-        # A nearly full disk writes a part without raising an error.
-        written = file.write(data)
-        if written != len(data):
-          raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+      with open(self.path, 'ab') as file:
+        file.write(line.encode('utf-8'))
     except OSError as e:
       raise self._error(e) from e
 
@@ -174,39 +185,20 @@ class RowFile:
     except OSError as e:
       raise self._error(e) from e
 
-  def extend_last(self, values: Mapping[str, Any]) -> None:
-    """Adds values to the last row."""
-    texts = {name: _cell(name, value) for name, value in values.items()}
-    self.rows[-1] = self.rows[-1] | texts
-    self._add_columns(texts)
-    self._rewrite()
-
-  def clear_last(self, prefixes: tuple[str, ...]) -> None:
-    """Empties the last row's cells in columns with one of the prefixes."""
-    if not self.rows:
-      return
-    found = [
-      c for c, v in self.rows[-1].items() if v and c.startswith(prefixes)
-    ]
-    if found:
-      self.rows[-1] = {**self.rows[-1], **dict.fromkeys(found, '')}
+  def set_final(self, values: Mapping[str, Any]) -> None:
+    """Replaces the final values in the last row, if there is one."""
+    for row in self.rows[-1:]:
+      for name in [n for n in row if n.startswith(_FINAL)]:
+        row[name] = ''
+      row.update((name, _cell(name, value)) for name, value in values.items())
       self._rewrite()
 
-  def _add_columns(self, names: Iterable[str]) -> bool:
-    new = [name for name in names if name not in self.columns]
-    self.columns = sorted(self.columns + new, key=_place)
-    return bool(new)
-
-  def _line(self, cells: Iterable[str]) -> str:
-    buffer = io.StringIO()
-    csv.writer(buffer, lineterminator='\n').writerow(cells)
-    return buffer.getvalue()
-
   def _rewrite(self) -> None:
-    lines = [self._line(self.columns)]
-    for row in self.rows:
-      lines.append(self._line(row.get(name, '') for name in self.columns))
-    files.write_atomically(self.path, ''.join(lines).encode('utf-8'))
+    new = [n for row in self.rows[-1:] for n in row if n not in self.columns]
+    self.columns = sorted(self.columns + new, key=_place)
+    rows = ([row.get(name, '') for name in self.columns] for row in self.rows)
+    text = _lines([self.columns, *rows])
+    files.write_atomically(self.path, text.encode('utf-8'))
 
 
 def write(path: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -215,12 +207,9 @@ def write(path: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
   Raises:
     RunError: If it cannot be written.
   """
-  buffer = io.StringIO()
-  writer = csv.writer(buffer, lineterminator='\n')
-  writer.writerow(rows[0])
-  for row in rows:
-    writer.writerow(_cell(name, row.get(name)) for name in rows[0])
-  files.write_atomically(path, buffer.getvalue().encode('utf-8'))
+  head = list(rows[0])
+  cells = ([_cell(name, row.get(name)) for name in head] for row in rows)
+  files.write_atomically(path, _lines([head, *cells]).encode('utf-8'))
 
 
 _GROUPS = (

@@ -19,7 +19,7 @@ from tff_adaptive.lab.recording import hooks
 _FLUSH_SECONDS = 5
 
 
-class TensorBoard(hooks.Hook):
+class TensorBoard(hooks.Tracker):
   """A hook that records a run for TensorBoard.
 
   TFF's `TensorBoardReleaseManager` only appends, so that rounds repeated after
@@ -45,41 +45,28 @@ class TensorBoard(hooks.Hook):
       tf.io.gfile.makedirs(str(self._folder))
       name = f'events.out.tfevents.{int(time.time())}.{socket.gethostname()}'
       self._writer = tf.io.TFRecordWriter(str(self._folder / name))
-    self._write(tf.compat.v1.Event(file_version='brain.Event:2'))
-    for row in event.rows:
-      values = {name: float(v) for name, v in row.items() if v}
-      self._add(int(row['round']), values)
+    self._write(file_version='brain.Event:2')
+    self.log_rows(event.rows)
 
-  def round(self, event: hooks.Round) -> None:
-    self._add(event.number, event.row)
-
-  def evaluation(self, event: hooks.Evaluation) -> None:
-    if event.final:  # Others are in the row of their round.
-      self._add(event.round_number, event.values)
+  def log(self, number: int, values: Mapping[str, float]) -> None:
+    scalar = tf.compat.v1.Summary.Value
+    tagged = [scalar(tag=n, simple_value=v) for n, v in values.items()]
+    self._write(step=number, summary=tf.compat.v1.Summary(value=tagged))
 
   def end(self, event: hooks.End) -> None:
     if self._writer is not None:
       with self._complaints():
         self._writer.close()
 
-  def _add(self, number: int, values: Mapping[str, Any]) -> None:
-    summary = tf.compat.v1.Summary(
-      value=[
-        tf.compat.v1.Summary.Value(tag=name, simple_value=float(value))
-        for name, value in values.items()
-        if name != 'round'
-      ]
-    )
-    self._write(tf.compat.v1.Event(step=number, summary=summary))
-
-  def _write(self, event: tf.compat.v1.Event) -> None:
+  def _write(self, **fields: Any) -> None:
     assert self._writer is not None
-    event.wall_time = time.time()
+    now = time.time()
     with self._complaints():
+      event = tf.compat.v1.Event(wall_time=now, **fields)
       self._writer.write(event.SerializeToString())
-      if event.wall_time - self._flushed > _FLUSH_SECONDS:
+      if now - self._flushed > _FLUSH_SECONDS:
         self._writer.flush()
-        self._flushed = event.wall_time
+        self._flushed = now
 
   @contextlib.contextmanager
   def _complaints(self) -> Iterator[None]:

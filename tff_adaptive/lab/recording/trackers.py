@@ -14,22 +14,10 @@ from typing import Any
 from tff_adaptive import parameters
 from tff_adaptive.lab.recording import hooks
 
-# MLflow's limits of metrics and parameters per request.
-_MOST_METRICS = 1000
-_MOST_SETTINGS = 100
 _IDENTITY = 'tff_adaptive.run'
 
 
-def _numbers(values: hooks.Row) -> dict[str, float]:
-  """Returns the values of a row, without its round, as floats."""
-  return {
-    name: float(value)
-    for name, value in values.items()
-    if name != 'round' and value is not None and value != ''
-  }
-
-
-class MLflow(hooks.Hook):
+class MLflow(hooks.Tracker):
   """A hook that logs settings as MLflow parameters and rows as metrics.
 
   A resumed run continues its MLflow run, found by a tag with the run's
@@ -80,42 +68,20 @@ class MLflow(hooks.Hook):
       tags={_IDENTITY: event.identity},
     )
     self._run_id = run.info.run_id
-    self._log_settings(event.settings)
-    for row in event.rows:
-      self._log(int(row['round']), row)
-
-  def _log_settings(self, settings: Mapping[str, Any]) -> None:
-    from mlflow import entities  # pylint: disable=g-import-not-at-top
-
-    params = [
-      entities.Param(name, str(value))
-      for name, value in settings.items()
+    settings = [
+      mlflow.entities.Param(name, str(value))
+      for name, value in event.settings.items()
       if value is not None
     ]
-    for first in range(0, len(params), _MOST_SETTINGS):
-      self._client.log_batch(
-        self._run_id, params=params[first : first + _MOST_SETTINGS]
-      )
+    self._client.log_batch(self._run_id, params=settings)
+    self.log_rows(event.rows)
 
-  def round(self, event: hooks.Round) -> None:
-    self._log(event.number, event.row)
-
-  def evaluation(self, event: hooks.Evaluation) -> None:
-    if event.final:  # Others are in the row of their round.
-      self._log(event.round_number, event.values)
-
-  def _log(self, number: int, values: hooks.Row) -> None:
+  def log(self, number: int, values: Mapping[str, float]) -> None:
     from mlflow import entities  # pylint: disable=g-import-not-at-top
 
     now = int(time.time() * 1000)
-    metrics = [
-      entities.Metric(name, value, now, number)
-      for name, value in _numbers(values).items()
-    ]
-    for first in range(0, len(metrics), _MOST_METRICS):
-      self._client.log_batch(
-        self._run_id, metrics=metrics[first : first + _MOST_METRICS]
-      )
+    metrics = [entities.Metric(n, v, now, number) for n, v in values.items()]
+    self._client.log_batch(self._run_id, metrics=metrics)
 
   def end(self, event: hooks.End) -> None:
     status = {hooks.FINISHED: 'FINISHED', hooks.STOPPED: 'KILLED'}
@@ -124,7 +90,7 @@ class MLflow(hooks.Hook):
     )
 
 
-class Wandb(hooks.Hook):
+class Wandb(hooks.Tracker):
   """A hook that logs settings as W&B config and rows as history.
 
   A resumed run continues its W&B run, whose id is derived from the run's
@@ -158,12 +124,8 @@ class Wandb(hooks.Hook):
       settings=wandb.Settings(console='off', silent=True),
     )
 
-  def round(self, event: hooks.Round) -> None:
-    self._run.log(_numbers(event.row), step=event.number)
-
-  def evaluation(self, event: hooks.Evaluation) -> None:
-    if event.final:  # Others are in the row of their round.
-      self._run.log(_numbers(event.values), step=event.round_number)
+  def log(self, number: int, values: Mapping[str, float]) -> None:
+    self._run.log(dict(values), step=number)
 
   def end(self, event: hooks.End) -> None:
     for name, value in (('status', event.status), ('reason', event.reason)):
@@ -180,7 +142,7 @@ _TRACKERS = {
 
 
 def build(names: Sequence[str]) -> list[hooks.Hook]:
-  """Builds hooks from values of --record: 'mlflow:URI' or 'wandb:PROJECT'.
+  """Builds hooks from values of --trackers: 'mlflow:URI' or 'wandb:PROJECT'.
 
   Raises:
     ParameterError: If the kind is unknown, or its package is not installed.
@@ -191,12 +153,12 @@ def build(names: Sequence[str]) -> list[hooks.Hook]:
     if kind not in _TRACKERS or not place:
       known = ' or '.join(f'{k}:{v[3]}' for k, v in _TRACKERS.items())
       raise parameters.ParameterError(
-        'record', '{} must be {known}, got {name!r}.', known=known, name=name
+        'trackers', '{} must be {known}, got {name!r}.', known=known, name=name
       )
     recorder, module, package, _ = _TRACKERS[kind]
     if importlib.util.find_spec(module) is None:
       raise parameters.ParameterError(
-        'record',
+        'trackers',
         '{}={name} needs the module {module}, which is not installed: '
         'pip install {package}.',
         name=name,

@@ -145,13 +145,13 @@ def prepare(settings: settings_lib.Settings) -> Optional[tables.RowFile]:
 
 
 def build_trackers(settings: settings_lib.Settings) -> Sequence[hooks_lib.Hook]:
-  """Builds the experiment trackers named by --record.
+  """Builds the experiment trackers named by --trackers.
 
   Raises:
     SettingsError: If a name is unknown, or a tracker's package is missing.
   """
   try:
-    return trackers.build(settings.record)
+    return trackers.build(settings.trackers)
   except parameters.ParameterError as e:
     raise options_lib.refusal(e) from e
 

@@ -12,9 +12,8 @@ import tensorflow_federated as tff
 
 from tff_adaptive import errors
 from tff_adaptive import tff_internals
+from tff_adaptive.lab.recording import checkpoints
 from tff_adaptive.lab.recording import files
-from tff_adaptive.lab.recording.checkpoints import files as checkpoint_files
-from tff_adaptive.lab.recording.checkpoints import folder as checkpoints
 from tff_adaptive.lab.training import keras_files
 from tff_adaptive.lab.training import reuse
 from tff_adaptive.lab.training import seeds
@@ -132,7 +131,7 @@ def _of_run(
       f'--initial_weights={path} has no checkpoint yet.'
     )
   try:
-    arrays = checkpoint_files.read(kept.path(kept.rounds[-1]))
+    arrays = checkpoints.read(kept.path(kept.rounds[-1]))
   except (errors.DamagedError, OSError) as e:
     raise errors.SettingsError(
       f'--initial_weights={path} cannot be read: {errors.reason(e)}.'

@@ -22,11 +22,10 @@ from tff_adaptive import runtime
 from tff_adaptive.algorithms import building
 from tff_adaptive.algorithms import description
 from tff_adaptive.lab.flags import settings as settings_lib
+from tff_adaptive.lab.recording import checkpoints
+from tff_adaptive.lab.recording import client_states
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import metric_names
-from tff_adaptive.lab.recording.checkpoints import folder as checkpoints
-from tff_adaptive.lab.recording.client_state import files as client_states
-from tff_adaptive.lab.recording.client_state import storage as client_storage
 from tff_adaptive.lab.training import accounting
 from tff_adaptive.lab.training import initial_weights
 from tff_adaptive.lab.training import protocols
@@ -368,32 +367,17 @@ def _states(
   """Returns the arguments `states` of `build_rounds`."""
   folder = files.RunFolder(settings.folder)
 
-  def store(
-    path: pathlib.Path, clients: int, at_once: int
-  ) -> Callable[[client_states.Record], Any]:
-    return lambda record: client_storage.choose(
-      settings.client_states,
-      record,
-      path,
-      clients=clients,
-      clients_per_round=at_once,
-      total_rounds=settings.total_rounds,
-      rounds_per_checkpoint=settings.rounds_per_checkpoint,
-      memory_bytes=settings.client_state_mib * 2**20,
-    )
+  def store(path: pathlib.Path) -> Callable[[Any], client_states.ClientStates]:
+    memory_bytes = settings.client_state_mib * 2**20
+    return lambda fresh: client_states.ClientStates(fresh, path, memory_bytes)
 
   states: dict[str, Any] = dict(
-    client_ids=client_ids,
-    store=store(
-      folder.client_states, len(client_ids), settings.clients_per_round
-    ),
+    client_ids=client_ids, store=store(folder.client_states)
   )
   if isinstance(process, processes.BufferedLearningProcess):
-    assert settings.concurrency is not None
-    at_once = settings.concurrency
     states |= dict(
       schedule=participation,
       discount=asynchronous.discount_of(settings.staleness),
-      received_store=store(folder.received, at_once, at_once),
+      received_store=store(folder.received),
     )
   return states

@@ -24,9 +24,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive import processes
-from tff_adaptive.lab.recording import step_sizes
-from tff_adaptive.lab.recording.client_state import files as client_states
-from tff_adaptive.lab.recording.client_state import states
+from tff_adaptive.lab.recording import client_states
+from tff_adaptive.lab.recording import records
 from tff_adaptive.lab.training.asynchrony import schedule as schedule_lib
 from tff_adaptive.lab.training.data import datasets as data_lib
 from tff_adaptive.lab.training.data import elsewhere
@@ -64,6 +63,10 @@ class StaggeredClients:
     return data_lib.CohortData.of(cohort, found, failures)
 
 
+# Builds a store from what it holds of a client at first.
+_Store = Callable[[Any], client_states.ClientStates]
+
+
 class AsynchronousRounds(rounds_lib.LearningRounds):
   """Rounds in which each client trains from the message it began with.
 
@@ -81,8 +84,8 @@ class AsynchronousRounds(rounds_lib.LearningRounds):
     first_state: Optional[Any] = None,
     schedule: Optional[schedule_lib.Schedule] = None,
     discount: Callable[[int], float] = lambda staleness: 1.0,
-    received_store: Optional[Callable[[client_states.Record], Any]] = None,
-    store: Optional[Callable[[client_states.Record], Any]] = None,
+    received_store: _Store = client_states.ClientStates,
+    store: _Store = client_states.ClientStates,
     client_ids: Optional[Collection[str]] = None,
   ):
     """Initializes the process.
@@ -109,12 +112,10 @@ class AsynchronousRounds(rounds_lib.LearningRounds):
     self._schedule = schedule
     self._discount = discount
     self._done = 0
-    self._received = states.CohortStates(
-      process.message(self.state), received_store
-    )
-    self._kept: Optional[states.CohortStates] = None
+    self._received = received_store(process.message(self.state))
+    self._kept: Optional[client_states.ClientStates] = None
     if process.initialize_client_state is not None:
-      self._kept = states.CohortStates(process.initialize_client_state(), store)
+      self._kept = store(process.initialize_client_state())
     self._client_ids = client_ids
 
   def run(
@@ -143,7 +144,7 @@ class AsynchronousRounds(rounds_lib.LearningRounds):
       ]
       output = self._step(cohort, received, factors, list(datasets))
       state = output.state
-      self.step_records = step_sizes.rows(cohort, output.metrics)
+      self.step_records = records.step_rows(cohort, output.metrics)
       columns = rounds_lib.columns_of(output.metrics)
     # Clients that began since reuse the slots of those that have answered.
     new = [_slot(e) for e in answers.under_way if e.version == self._done]
@@ -177,8 +178,7 @@ class AsynchronousRounds(rounds_lib.LearningRounds):
 
   @property
   def _stores(self) -> list[Any]:
-    kept = [] if self._kept is None else [self._kept.store]
-    return [self._received.store, *kept]
+    return [self._received, *([] if self._kept is None else [self._kept])]
 
   def snapshot(self) -> Any:
     return self.state, self._done, [s.snapshot() for s in self._stores]
@@ -196,9 +196,9 @@ class AsynchronousRounds(rounds_lib.LearningRounds):
       if self._schedule is None
       else self._schedule.saved(self._done)
     )
-    stored = dict(received=self._received.store.save())
+    stored = dict(received=self._received.save())
     if self._kept is not None:
-      stored['clients'] = self._kept.store.save()
+      stored['clients'] = self._kept.save()
     return collections.OrderedDict(
       server=self.state,
       rounds=np.int64(self._done),
@@ -209,9 +209,9 @@ class AsynchronousRounds(rounds_lib.LearningRounds):
   def restore(self, program_state: Any) -> None:
     assert self._schedule is not None
     slots = [f'slot {number}' for number in range(self._concurrency)]
-    self._received.store.restore(program_state['received'], slots)
+    self._received.restore(program_state['received'], slots)
     if self._kept is not None:
-      self._kept.store.restore(program_state['clients'], self._client_ids)
+      self._kept.restore(program_state['clients'], self._client_ids)
     self.state = program_state['server']
     self._done = int(program_state['rounds'])
     self._schedule.restore(self._done, program_state['schedule'])

@@ -12,13 +12,13 @@ import tensorflow as tf
 
 from tff_adaptive import errors
 from tff_adaptive import runtime
+from tff_adaptive.lab.recording import checkpoints as checkpoints_lib
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import hooks as hooks_lib
 from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.recording import progress as progress_lib
 from tff_adaptive.lab.recording import records as records_lib
 from tff_adaptive.lab.recording import tensorboard
-from tff_adaptive.lab.recording.checkpoints import folder as checkpoints_lib
 from tff_adaptive.lab.training import result
 from tff_adaptive.lab.training.data import datasets as data_lib
 from tff_adaptive.lab.training.data import faults
@@ -85,7 +85,7 @@ class Training:
       folder.checkpoints, run=folder.identity, warn=say
     )
     checkpoint = self._checkpoints.load_latest(
-      self._rounds.program_state, self._rounds.restore, records_lib.TABLES
+      self._rounds.program_state, self._rounds.restore, records_lib.ROW_SUMS
     )
     self._resumed_from = None if checkpoint is None else checkpoint.round_number
     # The last complete round; -1 before the evaluation of the untrained model.

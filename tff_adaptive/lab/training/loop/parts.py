@@ -9,8 +9,8 @@ from typing import Optional
 
 import tensorflow_federated as tff
 
+from tff_adaptive.lab.recording import best
 from tff_adaptive.lab.recording import files
-from tff_adaptive.lab.recording.checkpoints import best
 from tff_adaptive.lab.training import accounting
 from tff_adaptive.lab.training import protocols
 from tff_adaptive.lab.training.evaluation import (

@@ -16,10 +16,9 @@ import tensorflow_federated as tff
 from tff_adaptive import algorithms
 from tff_adaptive import errors
 from tff_adaptive import processes
+from tff_adaptive.lab.recording import client_states as client_states_lib
 from tff_adaptive.lab.recording import metric_names
-from tff_adaptive.lab.recording import step_sizes
-from tff_adaptive.lab.recording.client_state import files as client_states
-from tff_adaptive.lab.recording.client_state import states
+from tff_adaptive.lab.recording import records
 from tff_adaptive.lab.training import reuse
 from tff_adaptive.lab.training import traffic as communication
 
@@ -31,7 +30,7 @@ class LearningRounds:
     state: The process' state after the last complete round.
     traffic: Bytes per client and round; `None` if not determined by types.
     step_records: Step sizes of the last round's clients, as returned by
-      `step_sizes.rows`; empty unless the process records them.
+      `records.step_rows`; empty unless the process records them.
   """
 
   def __init__(
@@ -88,7 +87,7 @@ class LearningRounds:
     output = self._process.next(self.state, list(datasets))
     # Assigned last, so that an interrupted round leaves the state unchanged.
     self.state = output.state
-    self.step_records = step_sizes.rows(cohort, output.metrics)
+    self.step_records = records.step_rows(cohort, output.metrics)
     return self._columns(output.metrics)
 
   def _columns(self, metrics: Any) -> collections.OrderedDict[str, Any]:
@@ -152,7 +151,7 @@ class StatefulRounds(LearningRounds):
   """A process with client state, and its state.
 
   Client states are stored by client id, for the clients seen so far, in a file
-  and optionally in memory (`client_states`).
+  and in memory as far as they fit (`recording.client_states`).
   """
 
   def __init__(
@@ -161,7 +160,9 @@ class StatefulRounds(LearningRounds):
     *,
     initial_weights: tff.learning.models.ModelWeights,
     first_state: Optional[Any] = None,
-    store: Optional[Callable[[client_states.Record], Any]] = None,
+    store: Callable[
+      [Any], client_states_lib.ClientStates
+    ] = client_states_lib.ClientStates,
     client_ids: Optional[Collection[str]] = None,
     whole_updates: bool = False,
   ):
@@ -171,7 +172,7 @@ class StatefulRounds(LearningRounds):
       process: The process.
       initial_weights: The initial model weights, as arrays.
       first_state: As in `LearningRounds`.
-      store: Builds the store of client states from the types of one; by default
+      store: Builds the store of client states from the initial one; by default
         states are in memory only, and a run cannot be resumed.
       client_ids: The task's clients; states of others are rejected. By default
         all are accepted.
@@ -183,10 +184,7 @@ class StatefulRounds(LearningRounds):
       first_state=first_state,
       whole_updates=whole_updates,
     )
-    self._client_states = states.CohortStates(
-      process.initialize_client_state(), store
-    )
-    self._clients = self._client_states.store
+    self._clients = store(process.initialize_client_state())
     self._client_ids = client_ids
 
   def run(
@@ -199,18 +197,18 @@ class StatefulRounds(LearningRounds):
     """
     if not cohort:
       return self._nobody()
-    states = kept_by(self._client_states, cohort)
+    states = kept_by(self._clients, cohort)
     output = self._process.next(self.state, states, list(datasets))
     self.state = output.state
-    self._client_states.keep(cohort, output.client_states)
-    self.step_records = step_sizes.rows(cohort, output.metrics)
+    self._clients.keep(cohort, output.client_states)
+    self.step_records = records.step_rows(cohort, output.metrics)
     return self._columns(output.metrics)
 
   def weights_of(
     self, client: str, weights: tff.learning.models.ModelWeights
   ) -> tff.learning.models.ModelWeights:
     """See `LearningRounds.weights_of`."""
-    return personalized(self._process, self._client_states, client, weights)
+    return personalized(self._process, self._clients, client, weights)
 
   def snapshot(self) -> Any:
     return self.state, self._clients.snapshot()
@@ -236,7 +234,7 @@ class StatefulRounds(LearningRounds):
 
 def personalized(
   process: processes.Process,
-  kept: states.CohortStates,
+  kept: client_states_lib.ClientStates,
   client: str,
   weights: tff.learning.models.ModelWeights,
 ) -> tff.learning.models.ModelWeights:
@@ -253,7 +251,9 @@ def personalized(
   )
 
 
-def kept_by(memory: states.CohortStates, names: Sequence[str]) -> list[Any]:
+def kept_by(
+  memory: client_states_lib.ClientStates, names: Sequence[str]
+) -> list[Any]:
   """Returns the stored states of clients, in the order of `names`.
 
   Raises:

@@ -12,6 +12,7 @@ resuming from an earlier server state restores the client states of that time.
 
 import asyncio
 import collections
+import functools
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -24,8 +25,7 @@ import tensorflow_federated as tff
 from tff_adaptive import algorithms
 from tff_adaptive import errors
 from tff_adaptive import processes
-from tff_adaptive.lab.recording.client_state import files as client_states
-from tff_adaptive.lab.recording.client_state import states as states_lib
+from tff_adaptive.lab.recording import client_states as client_states_lib
 
 _TOKEN = ('version', 'clients', 'checksum')
 
@@ -187,8 +187,10 @@ class _Next(tff.Computation):
     path: Optional[pathlib.Path],
   ):
     self._process = process
-    self._path = path
-    self._client_states: Optional[states_lib.CohortStates] = None
+    self._store = functools.partial(
+      client_states_lib.ClientStates, path=path, memory_bytes=0
+    )
+    self._client_states: Optional[client_states_lib.ClientStates] = None
     self._token: Optional[dict[str, int]] = None
     self._by_id = dataset_computation is not None
     self._run = process.next
@@ -238,7 +240,8 @@ class _Next(tff.Computation):
       )
     if not isinstance(within, tff.framework.AsyncContext):
       if self._client_states is None:
-        self._open(self._process.initialize_client_state())
+        fresh = self._process.initialize_client_state()
+        self._client_states = self._store(fresh)
       arguments, clients = self._arguments(state, client_data)
       return self._conclude(clients, self._run(*arguments))
     later = self._run_later(within, state, client_data)
@@ -260,17 +263,11 @@ class _Next(tff.Computation):
       return await coroutine
 
     if self._client_states is None:
-      self._open(await value_of(self._process.initialize_client_state))
+      fresh = await value_of(self._process.initialize_client_state)
+      self._client_states = self._store(fresh)
     state = await tff.program.materialize_value(state)
     arguments, clients = self._arguments(state, client_data)
     return self._conclude(clients, await value_of(self._run, *arguments))
-
-  def _open(self, fresh: Any) -> None:
-    """Opens the store, given the initial state of a client."""
-    # Without `in_memory` every version is in the database, even without a file.
-    self._client_states = states_lib.CohortStates(
-      fresh, lambda record: client_states.ClientStates(record, self._path)
-    )
 
   def _arguments(
     self, state: Any, client_data: Sequence[Any]
@@ -296,7 +293,7 @@ class _Next(tff.Computation):
     token = {n: int(state.distributor['client_states'][n]) for n in _TOKEN}
     if token != self._token:
       try:
-        self._client_states.store.restore(token)
+        self._client_states.restore(token)
       except errors.DamagedError as e:
         self._token = None
         raise errors.RunError(
@@ -315,7 +312,7 @@ class _Next(tff.Computation):
     assert self._client_states is not None
     self._token = None  # Unknown, if the following fails.
     self._client_states.keep(clients, output.client_states)
-    saved = self._client_states.store.save()
+    saved = self._client_states.save()
     self._token = {n: int(saved[n]) for n in _TOKEN}
     token = collections.OrderedDict((n, saved[n]) for n in _TOKEN)
     return tff.learning.templates.LearningProcessOutput(
@@ -329,4 +326,8 @@ def _text(client: Any) -> str:
     client = client.numpy()
   if isinstance(client, np.ndarray):
     client = client.item()
-  return client.decode('utf-8') if isinstance(client, bytes) else str(client)
+  return (
+    client.decode('utf-8', 'surrogateescape')
+    if isinstance(client, bytes)
+    else str(client)
+  )

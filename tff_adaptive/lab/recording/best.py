@@ -2,32 +2,17 @@
 
 import math
 import pathlib
-import re
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
 from typing import Any
 from typing import Optional
 
-import numpy as np
-import tree
-
 from tff_adaptive import errors
+from tff_adaptive.lab.recording import checkpoints
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import hooks
 from tff_adaptive.lab.recording import metric_names
-from tff_adaptive.lab.recording.checkpoints import files as checkpoint_files
-
-_NAME = 'best_{}.safetensors'
-_PATTERN = re.compile(r'best_([1-9][0-9]{0,15})\.safetensors')
-
-
-def _paths(folder: pathlib.Path) -> dict[int, pathlib.Path]:
-  """Returns the files of saved models, by round."""
-  if not folder.is_dir():
-    return {}
-  found = ((_PATTERN.fullmatch(p.name), p) for p in folder.iterdir())
-  return {int(m.group(1)): p for m, p in found if m}
 
 
 class Best(hooks.Hook):
@@ -72,7 +57,7 @@ class Best(hooks.Hook):
       if cell:
         self._is_best(int(row['round']), hooks.number(cell))
     self._saved = event.resumed_from or 0
-    for number, path in _paths(self._folder).items():
+    for number, path in checkpoints.paths(self._folder, 'best').items():
       if number > self._saved:
         path.unlink()
 
@@ -107,9 +92,9 @@ class Best(hooks.Hook):
     if self._unwritten is None:
       return
     files.make_folder(self._folder)
-    checkpoint_files.write(
-      self._folder / _NAME.format(self._round),
-      named(self._unwritten),
+    checkpoints.write(
+      self._folder / f'best_{self._round}.safetensors',
+      checkpoints.named(self._unwritten, 'weights'),
       run=self._run,
       round_number=self._round,
     )
@@ -122,21 +107,13 @@ class Best(hooks.Hook):
   def prune(self, last_round: int) -> None:
     """Removes models that are not needed once a round has its checkpoint."""
     self._saved = last_round
-    found = _paths(self._folder)
+    found = checkpoints.paths(self._folder, 'best')
     # If the best round's model is missing, the run used another measure then.
     # The best model by that measure is kept until this measure has a better.
     if self._round <= last_round and self._round in found:
       for number, path in found.items():
         if number < self._round:
           path.unlink(missing_ok=True)
-
-
-def named(weights: Any) -> dict[str, Any]:
-  """Returns the arrays of a model by their paths."""
-  return {
-    '/'.join(['weights', *map(str, path)]): leaf
-    for path, leaf in tree.flatten_with_path(weights)
-  }
 
 
 def round_of(
@@ -160,15 +137,15 @@ def round_of(
     RunError: If the best round's model was not saved, because the run compared
       rounds by another column.
   """
-  found = _paths(folder)
+  found = checkpoints.paths(folder, 'best')
   rises = metric_names.require_direction(column, directions)
   better = max if rises else min
   values = {
     int(row['round']): row[column]
     for row in rows
-    if not math.isnan(row.get(column, math.nan)) and row['round'] > 0
+    if not math.isnan(row.get(column, math.nan))
+    and (0 < row['round'] <= last_round or row['round'] in found)
   }
-  values = {n: v for n, v in values.items() if n <= last_round or n in found}
   if not values:
     raise errors.RunError(f'{folder} has no round with a value of {column}.')
   number = better(values, key=values.__getitem__)
@@ -202,7 +179,7 @@ def load(
     DamagedError: If the file is damaged, or holds another model.
     RunError: If no model was saved.
   """
-  found = _paths(folder)
+  found = checkpoints.paths(folder, 'best')
   if not found:
     raise errors.RunError(
       f'{folder} has no saved best model: the run was never evaluated after '
@@ -210,11 +187,8 @@ def load(
     )
   if number is None:
     number = max(found)
-  specs = {
-    name: checkpoint_files.Spec.of(np.asarray(leaf))
-    for name, leaf in named(weights).items()
-  }
-  arrays = checkpoint_files.read(
-    found[number], run=run, round_number=number, specs=specs
+  like = checkpoints.named(weights, 'weights')
+  arrays = checkpoints.read(
+    found[number], run=run, round_number=number, like=like
   )
-  return number, tree.unflatten_as(weights, [arrays[name] for name in specs])
+  return number, checkpoints.packed(weights, 'weights', arrays)

@@ -1,1 +1,0 @@
-"""Checkpoints of the last few rounds, and of the best."""

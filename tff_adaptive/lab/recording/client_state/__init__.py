@@ -1,1 +1,0 @@
-"""The states that clients keep between rounds."""

@@ -26,9 +26,7 @@ _DRY_RUN = parameters.Parameter(
   'dry_run', bool, False, 'Print the resolved experiment without training.'
 )
 # Flags that may be given several times; their texts are joined by commas.
-_REPEATED = frozenset(
-  {'lora_also_train', 'lora_targets', 'freeze', 'trackers'}
-)
+_REPEATED = frozenset({'lora_also_train', 'lora_targets', 'freeze', 'trackers'})
 
 
 @dataclasses.dataclass(frozen=True)

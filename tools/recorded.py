@@ -71,7 +71,7 @@ def board(name: str) -> str:
   rows.sort(key=lambda row: -float(row['score']))
   shared = ('untuned', 'speed', 'misses', 'diverged')
   return _table(
-    ('method', 'score', '95 % interval', 'told from the first', *shared),
+    ('method', 'score', '95 % interval', 'differs from the first', *shared),
     [
       (
         row['method'],

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import pathlib
 import signal
+import subprocess
 import tempfile
 from typing import Any
 
@@ -186,3 +187,15 @@ def _unpack(packed: pathlib.Path) -> pathlib.Path:
     module.unpack(str(folder), source=str(packed))
     done.write_text(stamp, encoding='utf-8')
   return folder
+
+
+@pytest.fixture(name='small_disk')
+def small_disk_fixture(tmp_path):
+  """A file system of one megabyte."""
+  folder = tmp_path / 'disk'
+  folder.mkdir()
+  mount = ['mount', '-t', 'tmpfs', '-o', 'size=1m', 'tmpfs', str(folder)]
+  if os.getuid() or subprocess.run(mount, check=False).returncode:
+    pytest.skip('only root may mount a file system')
+  yield folder
+  subprocess.run(['umount', str(folder)], check=True)

@@ -160,6 +160,39 @@ def test_a_reader_that_has_enough_is_no_error():
   assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b'')
 
 
+@pytest.mark.parametrize(
+  'words', [['list'], [*_SMALL, '--total_rounds=1', '--experiment_name=a']]
+)
+def test_a_full_disk_behind_the_output_ends_no_run(tmp_path, words):
+  with open('/dev/full', 'w', encoding='utf-8') as full:
+    done = subprocess.run(
+      [sys.executable, str(_ROOT / 'main.py'), *words],
+      cwd=tmp_path,
+      stdout=full,
+      stderr=subprocess.PIPE,
+      text=True,
+      check=False,
+    )
+  assert done.returncode == 1
+  assert done.stderr.endswith(
+    'Standard output cannot be written: No space left on device.\n'
+  )
+  assert 'Traceback' not in done.stderr
+  curves = tmp_path / 'runs' / 'a' / 'curves.png'
+  assert curves.exists() == (words != ['list'])
+
+
+def test_docstrings_are_needed():
+  done = subprocess.run(
+    [sys.executable, '-OO', str(_ROOT / 'main.py'), '--help'],
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert done.returncode == 2
+  assert 'python -OO removes docstrings' in done.stderr
+
+
 def test_list_names_everything(main, capsys):
   assert main.main(['list']) == 0
   text = capsys.readouterr().out

@@ -319,6 +319,17 @@ def test_a_model_that_follows_from_its_data(tmp_path):
   assert told['outputs'][0]['logits']
 
 
+def test_a_full_disk(tmp_path, small_disk, capsys):
+  words = ['--task=quadratic', '--total_rounds=1', '--experiment_name=run']
+  assert main.main([*words, f'--root_output_dir={tmp_path}']) == 0
+  (small_disk / 'ballast').write_bytes(bytes((1 << 20) - (100 << 10)))
+  target = small_disk / 'model'
+  assert main.main(['export', str(tmp_path / 'run'), str(target)]) == 1
+  said = capsys.readouterr().err.splitlines()[-1]
+  assert said == f'{target} cannot be written: No space left on device.'
+  assert os.listdir(small_disk) == ['ballast']
+
+
 def test_run_without_a_checkpoint(tmp_path):
   folder = made_up.run(tmp_path, 'run', '--data=synthetic', '--total_rounds=2')
   with pytest.raises(errors.SettingsError, match='no checkpoint'):

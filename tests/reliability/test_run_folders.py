@@ -364,18 +364,6 @@ def test_command_ends_with_a_code_and_goes_on(tmp_path, capsys):
   assert rounds == [str(number) for number in range(61)]
 
 
-@pytest.fixture(name='small_disk')
-def small_disk_fixture(tmp_path):
-  """A file system of one megabyte."""
-  folder = tmp_path / 'disk'
-  folder.mkdir()
-  mount = ['mount', '-t', 'tmpfs', '-o', 'size=1m', 'tmpfs', str(folder)]
-  if os.getuid() or subprocess.run(mount, check=False).returncode:
-    pytest.skip('only root may mount a file system')
-  yield folder
-  subprocess.run(['umount', str(folder)], check=True)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize('full_after', [0, 2, 4, 6])
 def test_full_disk(train, tmp_path, small_disk, full_after):

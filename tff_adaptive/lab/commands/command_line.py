@@ -9,7 +9,11 @@ import importlib.metadata
 import os
 import signal
 import sys
+from collections.abc import Callable
 from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+from typing import TextIO
 
 # Hides TensorFlow's log messages at startup; errors are raised regardless.
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
@@ -100,6 +104,11 @@ def main(arguments: Sequence[str]) -> int:
   if arguments and not arguments[0].startswith('-'):
     command, *arguments = arguments
   try:
+    if sys.flags.optimize > 1:
+      raise errors.SettingsError(
+        'python -OO removes docstrings, which Keras and the help need: start '
+        'with python or python -O.'
+      )
     if command == 'help':
       # Equivalent to COMMAND --help; `help --task=...` is about training.
       if arguments and not arguments[0].startswith('-'):
@@ -131,15 +140,54 @@ def main(arguments: Sequence[str]) -> int:
     return 128 + signal.SIGINT
 
 
+class _Output:
+  """Standard output, whose full disk does not end a run.
+
+  Attributes:
+    error: The last error of writing, if any.
+  """
+
+  def __init__(self, stream: TextIO):
+    self._stream = stream
+    self.error: Optional[OSError] = None
+
+  def __getattr__(self, name: str) -> Any:
+    return getattr(self._stream, name)
+
+  def write(self, text: str) -> int:
+    self._try(self._stream.write, text)
+    return len(text)
+
+  def flush(self) -> None:
+    self._try(self._stream.flush)
+
+  def _try(self, function: Callable[..., Any], *arguments: Any) -> None:
+    try:
+      function(*arguments)
+    except BrokenPipeError:
+      raise
+    except OSError as e:
+      self.error = e
+
+
 def run() -> None:
   """Runs the installed command."""
   # Importing TensorFlow and tracing make a million objects that stay.
   gc.set_threshold(20_000, 20, 20)
+  output = _Output(sys.stdout)
+  sys.stdout = output
   try:
     code = main(sys.argv[1:])
-    sys.stdout.flush()
-  except BrokenPipeError:
-    # The reader, such as `head`, has closed the pipe. Python would flush again.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    output.flush()
+  except BrokenPipeError:  # The reader, such as `head`, has closed the pipe.
     code = 128 + signal.SIGPIPE
+  if output.error is not None:
+    print(
+      f'Standard output cannot be written: {output.error.strerror}.',
+      file=sys.stderr,
+    )
+    code = code or 1
+  if code == 128 + signal.SIGPIPE or output.error is not None:
+    # Python flushes once more when it ends.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
   sys.exit(code)

@@ -26,6 +26,8 @@ from tff_adaptive.lab.recording import tables
 from tff_adaptive.lab.report import runs as results
 from tff_adaptive.lab.training import experiment
 from tff_adaptive.lab.training.loop import ending
+from tff_adaptive.lazy import tf
+from tff_adaptive.lazy import tff
 
 USAGE = """export RUN DIR
 
@@ -233,6 +235,7 @@ def export(
   aside = target.with_name(f'.{target.name}.{os.getpid()}')
   try:
     aside.mkdir(parents=True)
+    _reserve(aside / 'reserved', trained)
     described |= saved_models.write(
       tff_internals.keras_model_of(trained),
       aside,
@@ -244,13 +247,30 @@ def export(
     if target.is_dir():
       target.rmdir()
     os.replace(aside, target)
-  except OSError as e:
-    raise errors.RunError(
-      f'{target} cannot be written: {e.strerror or e}.'
-    ) from e
+  except (OSError, tf.errors.OpError) as e:
+    reason = getattr(e, 'strerror', None) or errors.reason(e)
+    raise errors.RunError(f'{target} cannot be written: {reason}.') from e
   finally:
     shutil.rmtree(aside, ignore_errors=True)
   return described
+
+
+def _reserve(file: pathlib.Path, model: Any) -> None:
+  """Raises `OSError` unless a folder has room for a model.
+
+  TensorFlow crashes where a disk is full. A model is written up to three times,
+  beside its graph.
+
+  Args:
+    file: A file of the folder, which is written and deleted.
+    model: The model.
+  """
+  weights = [*model.trainable_variables, *model.non_trainable_variables]
+  size = sum(3 * np.asarray(w).nbytes + 2**16 for w in weights) + 2**16
+  with open(file, 'wb') as reserved:
+    for begin in range(0, size, 2**20):
+      reserved.write(bytes(min(2**20, size - begin)))
+  file.unlink()
 
 
 def _check_finite(model: Any, run: results.Run, which: str) -> None:
@@ -272,8 +292,6 @@ def _restore(
 ) -> tuple[int, Any]:
   """Restores the exported round; returns its number and its model."""
   # pylint: disable=g-import-not-at-top
-  import tensorflow as tf
-  import tensorflow_federated as tff
 
   from tff_adaptive import adapters
   from tff_adaptive import tff_internals

@@ -104,6 +104,18 @@ def test_a_model_that_unlearns():
   assert ended([*up, evaluation(0.3), evaluation(0.8)]) == ([], [])
 
 
+def test_a_loss_that_unlearns():
+  rows = [{'validation/loss': loss} for loss in (2.0, 0.3, 2.5, 2.6, 2.7)]
+  (meanwhile,), (last,) = ended(rows)
+  assert meanwhile.startswith(
+    'The validation loss is 2.6 after round 3, far above the 0.3 of round 1'
+  )
+  assert '2.7 after round 4' in last
+  # It never was far below, is below the first again, or is so once.
+  for losses in (2.0, 1.1, 2.5, 2.5), (2.0, 0.3, 1.9, 1.9), (2.0, 0.3, 2.5):
+    assert not ended([{'validation/loss': loss} for loss in losses])[0]
+
+
 def test_a_loss_that_has_grown_tenfold():
   rows = [{'validation/loss': loss} for loss in (2.0, 1.0, 19.0, 21.0)]
   (meanwhile,), (last,) = ended(rows)

@@ -5,6 +5,7 @@ import math
 from tff_adaptive.lab.flags import parsing as flags
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import hooks as hooks_lib
+from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.recording import tables
 from tff_adaptive.lab.sweep import worker
 from tff_adaptive.lab.training import experiment as train
@@ -55,8 +56,12 @@ def write(settings, hooks=(), stop_at=None):
   """A run's folder with made-up rows; goes on where there are some."""
   folder = files.RunFolder(settings.folder)
   with folder:
-    if folder.read_hparams() is None:
-      folder.write_hparams({'settings': settings.identity})
+    told = metric_names.merge_directions(settings.metric_direction)
+    if folder.read_hparams() is None or told:
+      words = metric_names.as_words(told)
+      folder.write_hparams(
+        {'settings': settings.identity, 'metric_directions': words}
+      )
     metrics = tables.RowFile(folder.metrics)
     metrics.drop_after(settings.total_rounds)  # And an unfinished line.
     for row in rows_of(settings, first=len(metrics.rows)):

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import strategies
 
@@ -268,8 +269,10 @@ def _write_sweep(folder):
   sweeps.write(folder, sweeps.SweepRecord('train_loss', shared=False))
   sweeps.write_table(
     folder,
-    ['name', 'status', 'reason'],
-    [['a,b', 'failed', 'a "reason"'], ['c', 'finished', None]],
+    pd.DataFrame(
+      [['a,b', 'failed', 'a "reason"'], ['c', 'finished', None]],
+      columns=['name', 'status', 'reason'],
+    ),
   )
 
 

@@ -6,6 +6,7 @@ import shutil
 import signal
 import time
 
+import pandas as pd
 import psutil
 import pytest
 
@@ -135,7 +136,8 @@ _FORMULAS = ("=cmd|' /C calc'!A0", '@SUM(1)', '+1+1', '-1+1', "'=1", '\t=1')
 def test_exported_tables_hold_no_formulas(tmp_path):
   rows = [[text, 'failed', text] for text in _FORMULAS]
   numbers = [['a', 'finished', -1.5], ['b', 'finished', '-1e-05']]
-  sweeps.write_table(tmp_path, ['name', 'status', 'reason'], rows + numbers)
+  columns = ['name', 'status', 'reason']
+  sweeps.write_table(tmp_path, pd.DataFrame(rows + numbers, columns=columns))
   text = sweeps.table_path(tmp_path).read_text(encoding='utf-8')
   for line in text.splitlines()[1:]:
     assert line.lstrip('"')[0] not in '=+-@\t', line

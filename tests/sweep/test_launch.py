@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import io
+import re
 import threading
 
 import psutil
@@ -66,7 +67,9 @@ def test_results_selection_and_table(tmp_path, made_up_runs, capsys):
   ]
   assert main.main(['sweep', *told]) == 0
   shown = capsys.readouterr().out
-  assert 'client_learning_rate=0.1' in shown.splitlines()[-3]
+  # The table of the report, with the settings of each best configuration.
+  assert re.search(r'^FedAvg +3 +2 +best ', shown, re.MULTILINE)
+  assert 'FedAvg  client learning rate 0.1' in shown
   assert '(6/6)' in shown and shown.count('diverged ') == 2
   with open(tmp_path / 's' / 'results.csv', encoding='utf-8') as file:
     table = list(csv.DictReader(file))
@@ -92,8 +95,7 @@ def test_virtual_time_in_table_and_summary(tmp_path, made_up_runs, capsys):
     '--target_metric=accuracy:0.3',
   )
   assert main.main(['sweep', *told]) == 0
-  head, line = capsys.readouterr().out.splitlines()[-4:-2]
-  assert 'virtual s  virtual s to target' in head
+  assert 'Virtual seconds' in capsys.readouterr().out
   with open(tmp_path / 's' / 'results.csv', encoding='utf-8') as file:
     table = list(csv.DictReader(file))
   assert [float(r['virtual_seconds']) for r in table] == [8, 120]
@@ -105,7 +107,28 @@ def test_virtual_time_in_table_and_summary(tmp_path, made_up_runs, capsys):
   ]
   assert 0 < reached[0] < 4
   assert to_target == [2 * reached[0], 30 * reached[0]]
-  assert line.split()[3:5] == ['8', f'{to_target[0]:g}']
+
+
+def test_a_metric_of_unknown_direction_ends_a_sweep_at_once(
+  tmp_path, made_up_runs, monkeypatch, capsys
+):
+  monkeypatch.setattr(made_up, 'METRIC', 'kappa')
+  told = sweeps.arguments_of(
+    tmp_path,
+    '--axis=client_learning_rate=0.1,0.2',
+    '--client_seconds_per_example=2',
+    '--target_metric=kappa:0.3',
+  )
+  assert main.main(['sweep', *told]) == 2
+  assert '--metric_direction=kappa:max' in capsys.readouterr().err
+  assert len(made_up_runs) == 1
+  rows = recorded.rows(tmp_path / 's' / 'runs' / made_up_runs[0])
+  assert [row['round'] for row in rows] == ['0']
+  assert main.main(['sweep', *told, '--metric_direction=kappa:max']) == 0
+  assert len(made_up_runs) == 3
+  with open(tmp_path / 's' / 'results.csv', encoding='utf-8') as file:
+    for row in csv.DictReader(file):
+      assert float(row['virtual_seconds_to_target']) > 0
 
 
 def test_failure_is_recorded_and_the_others_go_on(

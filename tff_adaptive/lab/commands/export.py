@@ -376,7 +376,7 @@ def _best_round(folder: files.RunFolder, last_round: int) -> Optional[int]:
   if not isinstance(judged_by, str):
     return None
   rows = tables.RowFile(folder.metrics).numbers
-  directions = metric_names.of_words(hparams.get('metric_directions'))
+  directions = metric_names.merge_directions(hparams.get('metric_directions'))
   return best.round_of(
     folder.checkpoints, rows, judged_by, last_round, directions
   )

@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 
+from tff_adaptive.lab.report import compare
+from tff_adaptive.lab.report import runs
+from tff_adaptive.lab.report import scores
 from tff_adaptive.lab.sweep import flags
 
 USAGE = """sweep --axis=FLAG=V1,V2,... [--axis=...] [--flag=value ...]
@@ -23,7 +26,11 @@ def main(arguments: Sequence[str]) -> int:
   from tff_adaptive.lab.sweep import outcomes  # pylint: disable=g-import-not-at-top
 
   rows = launch.run(sweep)
-  print(outcomes.summary(rows, sweep.select, tuned_on=sweep.tuned_on))
+  found, _ = runs.find(sweep.folder)
+  print(compare.summary(found, scores.RULES[sweep.select]))
+  for row in rows:
+    if row.status == outcomes.FINISHED and row.outcome.reason:
+      print(f'{row.name}: {row.outcome.reason}')
   print(f'table    {sweep.folder / "results.csv"}')
   print(f'report   python main.py report {sweep.folder}')
   return 0 if any(row.status == outcomes.FINISHED for row in rows) else 1

@@ -8,7 +8,6 @@ this project's tasks, and the usual abbreviations.
 
 import math
 import re
-from collections.abc import Iterable
 from collections.abc import Mapping
 from typing import Any
 from typing import Optional
@@ -174,18 +173,22 @@ def higher_is_better(
   return _known(name.rpartition('/')[2])
 
 
+class UnknownDirectionError(errors.SettingsError):
+  """Raised if a metric is compared whose direction is not known."""
+
+
 def require_direction(
   name: Optional[str], given: Optional[Mapping[str, bool]] = None
 ) -> bool:
   """Returns whether a higher metric is better; see `higher_is_better`.
 
   Raises:
-    SettingsError: If it is not known.
+    UnknownDirectionError: If it is not known.
   """
   found = higher_is_better(name, given)
   if found is None:
     metric = str(name).rpartition('/')[2]
-    raise errors.SettingsError(
+    raise UnknownDirectionError(
       f'Whether {metric} is better when higher or lower is not known; say so '
       f'with --metric_direction={metric}:max or --metric_direction={metric}:'
       'min.'
@@ -219,7 +222,7 @@ def parse_directions(text: Optional[str]) -> dict[str, bool]:
     ParameterError: If it is not NAME:max or NAME:min, separated by commas.
   """
   found: dict[str, bool] = {}
-  for part in (text or '').split(',') if text is not None else ():
+  for part in [] if text is None else text.split(','):
     name, _, word = part.strip().rpartition(':')
     if not name or word not in ('max', 'min'):
       raise parameters.ParameterError(
@@ -237,10 +240,22 @@ def as_words(directions: Mapping[str, bool]) -> dict[str, str]:
   return {n: 'max' if higher else 'min' for n, higher in directions.items()}
 
 
-def of_words(words: Any) -> dict[str, bool]:
-  """Converts directions back from `as_words`, ignoring other entries."""
-  items: Iterable[Any] = words.items() if isinstance(words, dict) else ()
-  return {str(n): w == 'max' for n, w in items if w in ('max', 'min')}
+def merge_directions(*sources: Any) -> dict[str, bool]:
+  """Merges what is known about directions of metrics; later sources win.
+
+  Args:
+    *sources: Each the text of --metric_direction, the words in hparams.json
+      (see `as_words`; other entries are ignored), or whether higher is better
+      by metric; `None` for nothing.
+  """
+  found: dict[str, bool] = {}
+  kinds = {'max': True, 'min': False, True: True, False: False}
+  for source in sources:
+    if isinstance(source, str):
+      found |= parse_directions(source)
+    elif isinstance(source, Mapping):
+      found |= {str(n): kinds[w] for n, w in source.items() if w in kinds}
+  return found
 
 
 def is_share(name: str) -> bool:

@@ -99,28 +99,43 @@ def tables(
     repeated = len({run.configuration for run in members}) < len(members)
     lines.append(table(same, target, starred=not repeated))
     if repeated:
-      for heading, found in _means(members, rule, target).items():
-        lines += ['', f'means over seeds, by --select={rule.name}: {heading}']
-        lines.append(results_lib.as_text(found))
+      lines += ['', summary(members, rule, target)]
     parts.append('\n'.join(lines))
   return '\n\n'.join(parts)
 
 
-def _means(
+def summary(
   runs: Sequence[runs_lib.Run],
   rule: scores.SelectionRule,
-  target: Optional[float],
-) -> dict[str, results_lib.Results]:
-  """Tabulates means over seeds for each experiment with results."""
-  found = {}
+  target: Optional[float] = None,
+) -> str:
+  """Renders means over seeds of the best configuration of every method."""
+  parts = []
+  for heading, section, best in _best(runs, rule):
+    results = results_lib.tabulate(section, best, section.judge(rule), target)
+    words = [
+      [name, section.words_of(c)]
+      for name, c in zip(results.words['Method'], best.values(), strict=True)
+    ]
+    lines = [
+      f'means over seeds, by --select={rule.name}: {heading}',
+      results_lib.as_text(results),
+    ]
+    if any(text for _, text in words):
+      lines += ['best settings', *formatting.aligned(words, left=2)]
+    parts.append('\n'.join(lines))
+  return '\n\n'.join(parts) or 'No configuration finished on all its seeds.'
+
+
+def _best(
+  runs: Sequence[runs_lib.Run], rule: scores.SelectionRule
+) -> list[tuple[str, sections.Section, sections.Best]]:
+  """Lists experiments with results: heading, runs, best configurations."""
   every = sections.sections(runs)
-  for section in every:
-    judge = section.judge(rule)
-    best = judge.best_of(section.by_method)
-    if best:
-      results = results_lib.tabulate(section, best, judge, target)
-      found[section.heading(every)] = results
-  return found
+  found = [
+    (s.heading(every), s, s.judge(rule).best_of(s.by_method)) for s in every
+  ]
+  return [(heading, s, best) for heading, s, best in found if best]
 
 
 def means(
@@ -140,7 +155,11 @@ def means(
   Raises:
     SettingsError: If no configuration has finished on all its seeds.
   """
-  found = _means(runs, runs_lib.rule_of(runs, select), target)
+  rule = runs_lib.rule_of(runs, select)
+  found = {
+    heading: results_lib.tabulate(section, best, section.judge(rule), target)
+    for heading, section, best in _best(runs, rule)
+  }
   if not found:
     raise errors.SettingsError(
       'No configuration of these runs finished on all its seeds.'
@@ -207,7 +226,7 @@ def table(
   finished = [run.finished for run in runs]
   for key, heading, less in shown:
     values = measures[key].astype(float)
-    best = _best(values[finished], runs, less) if starred else None
+    best = _starred(values[finished], runs, less) if starred else None
     columns[heading] = [
       '-' if pd.isna(v) else formatting.number(v) + ('*' if i == best else '')
       for i, v in values.items()
@@ -243,7 +262,7 @@ def table(
   return '\n'.join(lines)
 
 
-def _best(
+def _starred(
   values: pd.Series, runs: Sequence[runs_lib.Run], less: Optional[bool]
 ) -> Optional[str]:
   """Returns the label of the unique best value; `None` if there is none."""

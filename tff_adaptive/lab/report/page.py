@@ -185,7 +185,6 @@ def _show(
     }
     clients = _of_clients(best, judge)
   flags = section.varied()
-  task = section.setting.get('task')
   names = printed_names.methods(list(section.by_method))
   return _Part(
     heading=heading,
@@ -194,7 +193,7 @@ def _show(
     settings=[
       (
         names[method],
-        sections.settings_words(c.settings, flags, task),
+        section.words_of(c),
         _as_flags(c.settings, flags),
       )
       for method, c in best.items()

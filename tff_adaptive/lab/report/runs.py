@@ -289,10 +289,7 @@ def load(
     _read_clients(path / 'clients.csv'),
     # A sweep's runs are in a folder of its own.
     sweeps.read(path.resolve().parent.parent),
-    {
-      **metric_names.of_words(hparams.get('metric_directions')),
-      **(directions or {}),
-    },
+    metric_names.merge_directions(hparams.get('metric_directions'), directions),
   )
 
 

@@ -243,6 +243,11 @@ class Section:
     words = settings_words(self.setting, list(dict.fromkeys(differing)), task)
     return f'{task}, {words}' if words else task
 
+  def words_of(self, configuration: Configuration) -> str:
+    """Describes what distinguishes a configuration from the others."""
+    task = self.setting.get('task')
+    return settings_words(configuration.settings, self.varied(), task)
+
   def varied(self) -> list[str]:
     """Lists flags that differ between configurations, learning rates first."""
     names = dict.fromkeys(_RATES)

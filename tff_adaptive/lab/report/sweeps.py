@@ -4,18 +4,17 @@ A sweep writes them and a report reads them, so that neither imports the other
 and a report needs no access to the sweep's storage.
 """
 
-import csv
+from __future__ import annotations
+
 import dataclasses
-import io
 import json
 import pathlib
-from collections.abc import Sequence
-from typing import Any
 from typing import Optional
 
 from tff_adaptive import errors
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import formatting
+from tff_adaptive.lazy import pandas as pd
 
 # The status of a finished run.
 FINISHED = 'finished'
@@ -48,26 +47,17 @@ def write(folder: pathlib.Path, sweep: SweepRecord) -> None:
   files.write_atomically(files.RunFolder(folder).sweep, text.encode('utf-8'))
 
 
-def write_table(
-  folder: pathlib.Path, head: Sequence[str], rows: Sequence[Sequence[Any]]
-) -> None:
-  """Writes results.csv; cells that are `None` stay empty.
+def write_table(folder: pathlib.Path, table: pd.DataFrame) -> None:
+  """Writes results.csv; missing values stay empty.
 
   Text that a spreadsheet would take for a formula is prefixed with a quote,
   which `read_unfinished` removes.
   """
-  buffer = io.StringIO()
-  writer = csv.writer(buffer, lineterminator='\n')
-  writer.writerow(head)
-  writer.writerows([cell(value) for value in row] for row in rows)
-  files.write_atomically(table_path(folder), buffer.getvalue().encode('utf-8'))
-
-
-def cell(value: Any) -> Any:
-  """Escapes text that a spreadsheet could evaluate as a formula."""
-  if isinstance(value, str):
-    return formatting.spreadsheet_cell(value)
-  return '' if value is None else value
+  cells = table.map(
+    lambda v: formatting.spreadsheet_cell(v) if isinstance(v, str) else v
+  )
+  text = cells.to_csv(index=False, lineterminator='\n')
+  files.write_atomically(table_path(folder), text.encode('utf-8'))
 
 
 def read(folder: pathlib.Path) -> Optional[SweepRecord]:
@@ -110,22 +100,13 @@ def read_unfinished(folder: pathlib.Path) -> list[tuple[str, str, str]]:
   """
   path = table_path(folder)
   try:
-    text = path.read_text(encoding='utf-8')
-    rows = list(csv.DictReader(io.StringIO(text), strict=True))
-    if any(row['name'] is None or row['status'] is None for row in rows):
-      raise ValueError('a row is cut short')
-    return [
-      (
-        formatting.spreadsheet_text(row['name']),
-        row['status'],
-        formatting.spreadsheet_text(row['reason'] or ''),
-      )
-      for row in rows
-      if row['status'] != FINISHED
-    ]
+    table = pd.read_csv(path, dtype=str, keep_default_na=False)
+    table = table[table['status'] != FINISHED]
+    found = table[['name', 'status', 'reason']].map(formatting.spreadsheet_text)
+    return list(found.itertuples(index=False, name=None))
   except FileNotFoundError:
     return []
-  except (OSError, ValueError, KeyError, csv.Error) as e:
+  except (OSError, ValueError, KeyError) as e:
     raise errors.SettingsError(
       f"{path} cannot be read as a sweep's table ({errors.reason(e)}); the "
       "sweep's command writes it anew."

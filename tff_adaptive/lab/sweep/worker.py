@@ -33,6 +33,7 @@ from tff_adaptive import errors
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import health
 from tff_adaptive.lab.recording import hooks
+from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.recording import tables
 from tff_adaptive.lab.report import runs
 from tff_adaptive.lab.report import scores
@@ -159,13 +160,29 @@ def run(
     Stopped: If a signal stopped the run.
   """
   rule = scores.RULES[sweep.select]
+  prunes = trial is not None and sweep.options['pruner'] != 'none'
+  directions: dict[str, bool] = {}
 
   def compare(rows: Sequence[Mapping[str, float]]) -> None:
     number = int(rows[-1]['round'])
-    last = number >= point.total_rounds
-    if last or number == 0 or number % point.settings.rounds_per_eval:
+    if number == 0:
+      hparams = files.RunFolder(point.folder).read_hparams() or {}
+      directions.update(
+        metric_names.merge_directions(
+          hparams.get('metric_directions'), point.settings.metric_direction
+        )
+      )
+      # Before the first run is over, which could not be compared.
+      values = hooks.group(rows[0], 'validation')
+      main = metric_names.main_metric(values)
+      metric_names.require_direction(main, directions)
       return
-    so_far = runs.Run(point.folder, point.identity, list(rows))
+    last = number >= point.total_rounds
+    if last or number % point.settings.rounds_per_eval or not prunes:
+      return
+    so_far = runs.Run(
+      point.folder, point.identity, list(rows), directions=directions
+    )
     score = scores.score(
       rule, so_far.measures(), so_far.metric, rises=so_far.rises
     )
@@ -173,10 +190,8 @@ def run(
     if trial.should_prune():
       raise Pruned(signal.SIGTERM)
 
-  prunes = trial is not None and sweep.options['pruner'] != 'none'
   watch = Watch(
-    divergence_factor=sweep.options['divergence_factor'],
-    compare=compare if prunes else lambda _: None,
+    divergence_factor=sweep.options['divergence_factor'], compare=compare
   )
   with _output_to(sweep.log_of(point.name)) as log:
     try:
@@ -198,7 +213,7 @@ def run(
       return outcome_of(point, outcomes.DIVERGED, str(e))
     except Exception as e:  # pylint: disable=broad-exception-caught
       # The error is recorded, and other runs are not affected.
-      if _is_of_the_machine(e):
+      if _is_of_the_sweep(e):
         raise
       if isinstance(e, errors.RunError):
         print(e, file=log)
@@ -212,8 +227,13 @@ def run(
       _clean_up()
 
 
-def _is_of_the_machine(error: Optional[BaseException]) -> bool:
-  """Returns whether an error was caused by a full or read-only disk."""
+def _is_of_the_sweep(error: Optional[BaseException]) -> bool:
+  """Returns whether other runs would have the same error.
+
+  That is, if the disk is full or read-only, or runs cannot be compared.
+  """
+  if isinstance(error, metric_names.UnknownDirectionError):
+    return True
   while error is not None:
     if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
       return True

@@ -136,10 +136,9 @@ def prepare(settings: settings_lib.Settings) -> Optional[tables.RowFile]:
     metrics.rows,
     settings.target_metric,
     settings.patience,
-    {
-      **metric_names.of_words(before.get('metric_directions')),
-      **metric_names.parse_directions(settings.metric_direction),
-    },
+    metric_names.merge_directions(
+      before.get('metric_directions'), settings.metric_direction
+    ),
   )
   return metrics if tested and over else None
 

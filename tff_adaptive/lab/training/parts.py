@@ -195,10 +195,9 @@ def make(
   if settings.ema_decay is not None:
     groups.append('ema')
   columns = [f'{group}/{name}' for group in groups for name in evaluator.names]
-  directions = {
-    **evaluator.directions,
-    **metric_names.parse_directions(settings.metric_direction),
-  }
+  directions = metric_names.merge_directions(
+    evaluator.directions, settings.metric_direction
+  )
   if settings.patience is not None and settings.target_metric is None:
     main = metric_names.main_metric(dict.fromkeys(evaluator.names))
     metric_names.require_direction(main, directions)

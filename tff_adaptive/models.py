@@ -179,6 +179,26 @@ class _ModelFn:
     return self._build()
 
 
+def update_keras_2(
+  metric: Any, labels: Any, predictions: Any, weights: Optional[tf.Tensor]
+) -> None:
+  """Adds a batch to a metric of Keras 2; weights as in `_Metric.update`."""
+  more = {} if weights is None else {'sample_weight': weights}
+  metric.update_state(y_true=labels, y_pred=predictions, **more)
+
+
+def metrics_of(
+  model: tff.learning.models.VariableModel,
+) -> list[tuple[Any, Callable[[Any, Any, tf.Tensor], None]]]:
+  """Returns the metrics of an unwrapped Keras model, and how to update them."""
+  if isinstance(model, Keras3Model):
+    return [(m.computed, m.update) for m in model._metrics]
+  return [
+    (m, functools.partial(update_keras_2, m))
+    for m in tff_internals.metric_objects(model)
+  ]
+
+
 def keras_3_of(
   model: tff.learning.models.VariableModel,
 ) -> Optional['Keras3Model']:
@@ -241,7 +261,7 @@ def _checked_kind(model: Any) -> Literal['keras_2', 'keras_3']:
   return kind
 
 
-def _pair(batch: Any) -> tuple[Any, Any]:
+def pair(batch: Any) -> tuple[Any, Any]:
   """Returns x and y of a batch or of its specs."""
   if isinstance(batch, Mapping):
     return batch['x'], batch['y']
@@ -314,8 +334,10 @@ class _Metric:
   variables: Sequence[tf.Variable]
   finalizer: Callable[[list[tf.Tensor]], Any]
 
-  def update(self, labels: Any, predictions: Any) -> None:
-    """Adds a batch."""
+  def update(
+    self, labels: Any, predictions: Any, weights: Optional[tf.Tensor] = None
+  ) -> None:
+    """Adds a batch, whose examples have weights [batch], or else are equal."""
     raise NotImplementedError
 
   def reset(self) -> None:
@@ -338,8 +360,10 @@ class _Keras2Metric(_Metric):
     self.variables = self.computed.variables
     self.finalizer = tff.learning.metrics.create_keras_metric_finalizer(again)
 
-  def update(self, labels: Any, predictions: Any) -> None:
-    self.computed.update_state(y_true=labels, y_pred=predictions)
+  def update(
+    self, labels: Any, predictions: Any, weights: Optional[tf.Tensor] = None
+  ) -> None:
+    update_keras_2(self.computed, labels, predictions, weights)
 
   def weigh(self, value: tf.Tensor, weight: tf.Tensor) -> None:
     """Adds a weighted value to a metric that is a mean."""
@@ -376,9 +400,14 @@ class _Keras3Metric(_Metric):
       )
     ]
 
-  def update(self, labels: Any, predictions: Any) -> None:
+  def update(
+    self, labels: Any, predictions: Any, weights: Optional[tf.Tensor] = None
+  ) -> None:
     values = self.computed.stateless_update_state(
-      [v.read_value() for v in self.variables], labels, predictions
+      [v.read_value() for v in self.variables],
+      labels,
+      predictions,
+      **({} if weights is None else {'sample_weight': weights}),
     )
     for variable, value in zip(self.variables, values, strict=True):
       variable.assign(value)
@@ -395,6 +424,7 @@ class Keras3Model(tff.learning.models.VariableModel):
     step_seed: Seed of a pass' random layers, int32 [2], to be assigned before
       the pass; `None` without random layers. A generator's n-th draw is a
       function of the seed, of the generator's index in the model and of n.
+    draws: Number of draws so far, by generator; counted during tracing.
     trainable_names: Names of trainable variables, such as 'dense/kernel'.
   """
 
@@ -450,7 +480,7 @@ class Keras3Model(tff.learning.models.VariableModel):
         [0, 0], trainable=False, dtype=tf.int32, name='step_seed'
       )
     # As for Keras 2, draws are counted during tracing.
-    self._draws: collections.Counter[int] = collections.Counter()
+    self.draws: collections.Counter[int] = collections.Counter()
     self._substitutes: dict[int, Substitute] = {}
     self._metrics = [
       _metric_of(m, keras_model, input_spec)
@@ -472,6 +502,11 @@ class Keras3Model(tff.learning.models.VariableModel):
   def metric_objects(self) -> list[Any]:
     """The metrics of Keras 2 or 3 that it computes."""
     return [metric.computed for metric in self._metrics]
+
+  @property
+  def metric_states(self) -> Sequence[_Metric]:
+    """The same metrics, with their variables in this graph."""
+    return self._metrics
 
   def substitute(self, variable: tf.Variable, make: Substitute) -> None:
     """Replaces a weight by a computed tensor in all passes."""
@@ -528,11 +563,11 @@ class Keras3Model(tff.learning.models.VariableModel):
       return self._substitutes.get(id(variable), variable.read_value)()
 
     def draw(place: int) -> tf.Tensor:
-      self._draws[place] += 1
+      self.draws[place] += 1
       if self.step_seed is None or place < 0:
         return tf.constant([0, 0], tf.int32)
       return self.step_seed.read_value() + tf.constant(
-        [place, self._draws[place]], tf.int32
+        [place, self.draws[place]], tf.int32
       )
 
     weights = part.weights
@@ -545,7 +580,7 @@ class Keras3Model(tff.learning.models.VariableModel):
       # each layer forwards it.
       outputs = part(inputs, training=training)
       losses = part.losses
-    if self._draws[-1]:  # Raised in `draw`, Keras would garble it.
+    if self.draws[-1]:  # Raised in `draw`, Keras would garble it.
       raise TypeError(
         f'A layer of {_name(type(self._keras_model))} draws random numbers '
         'without a seed generator, so they are not reproducible: give the '
@@ -584,7 +619,7 @@ class Keras3Model(tff.learning.models.VariableModel):
   def _forward_pass(
     self, batch: structures.Examples, training: bool
   ) -> tff.learning.models.BatchOutput:
-    x, y = _pair(batch)
+    x, y = pair(batch)
     predictions, losses = self.call(self._keras_model, x, training)
     loss = tf.cast(tf.reduce_mean(self._loss(y, predictions)), tf.float32)
     count = tf.shape(tf.nest.flatten(x)[0])[0]
@@ -751,7 +786,7 @@ def _named_metric(name: str, keras_model: Any, input_spec: Any) -> Any:
 
   wanted = name
   if name in ('accuracy', 'acc'):
-    _, y = _pair(input_spec)
+    _, y = pair(input_spec)
     outputs = keras_model.output_shape[-1]
     labels = y.shape[-1] if y.shape.rank else None
     if outputs == 1:
@@ -779,7 +814,7 @@ def _zeros(spec: tf.TensorSpec) -> tf.Tensor:
 
 def _build_metric(metric: Any, keras_model: Any, input_spec: Any) -> None:
   """Builds the variables of a metric that is built on its first batch."""
-  inputs, labels = tf.nest.map_structure(_zeros, _pair(input_spec))
+  inputs, labels = tf.nest.map_structure(_zeros, pair(input_spec))
   metric.update_state(labels, keras_model(inputs, training=False))
   metric.reset_state()
 
@@ -796,7 +831,7 @@ def _keras_2_metrics(
     return None
   if all(map(_has_variables, metrics)):
     return list(metrics)
-  x, y = _pair(input_spec)
+  x, y = pair(input_spec)
   outputs = keras_model(tf.nest.map_structure(_zeros, x), training=False)
   specs = y, tf.nest.map_structure(tf.TensorSpec.from_tensor, outputs)
 

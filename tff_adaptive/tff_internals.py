@@ -28,6 +28,8 @@ from tff_adaptive import errors
 # Not those that call an optimizer of the user's, which may need it. Keras
 # passes the losses and models that they call to AutoGraph.
 _PLAIN = (
+  'tff_adaptive.masking',
+  'tff_adaptive.models',
   'tff_adaptive.optimizers.clients',
   'tff_adaptive.optimizers.servers',
   'tensorflow_federated.python.common_libs.py_typecheck',

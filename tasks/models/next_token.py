@@ -68,6 +68,14 @@ def loss(padding: str) -> Callable[[], tf.keras.losses.Loss]:
   return NextTokenLoss if padding == 'ignored' else PaddedNextTokenLoss
 
 
+def _for_tokens(weights: Any, tokens: tf.Tensor) -> tf.Tensor:
+  """Returns weights of sentences, [batch], or of tokens, that broadcast."""
+  weights = tf.convert_to_tensor(weights)
+  if weights.shape.rank == 1 and tokens.shape.rank == 2:
+    return weights[:, tf.newaxis]
+  return weights
+
+
 class NumTokens(tf.keras.metrics.Metric):
   """Number of tokens that are not padding."""
 
@@ -78,8 +86,10 @@ class NumTokens(tf.keras.metrics.Metric):
   def update_state(
     self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: Any = None
   ) -> None:
-    del y_pred, sample_weight
+    del y_pred
     counted = tf.cast(tf.not_equal(y_true, PADDING), self._sum.dtype)
+    if sample_weight is not None:
+      counted *= tf.cast(_for_tokens(sample_weight, y_true), counted.dtype)
     self._sum.assign_add(tf.reduce_sum(counted))
 
   def result(self) -> Any:
@@ -106,11 +116,13 @@ class TokenAccuracy(tf.keras.metrics.SparseCategoricalAccuracy):
   def update_state(
     self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: Any = None
   ) -> Any:
-    del sample_weight
     counted = tf.ones_like(y_true, tf.bool)
     for token in self._left_out:
       counted &= tf.not_equal(y_true, tf.cast(token, y_true.dtype))
-    return super().update_state(y_true, y_pred, tf.cast(counted, self.dtype))
+    weights = tf.cast(counted, self.dtype)
+    if sample_weight is not None:
+      weights *= tf.cast(_for_tokens(sample_weight, y_true), self.dtype)
+    return super().update_state(y_true, y_pred, weights)
 
   def get_config(self) -> Any:
     return dict(super().get_config(), left_out=self._left_out[1:])

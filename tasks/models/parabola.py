@@ -61,5 +61,5 @@ class Distance(tf.keras.metrics.Mean):
   def update_state(
     self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: Any = None
   ) -> Any:
-    del y_true, sample_weight
-    return super().update_state(y_pred[:, 1])
+    del y_true
+    return super().update_state(y_pred[:, 1], sample_weight)

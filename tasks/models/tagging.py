@@ -38,11 +38,11 @@ class SingleTagAccuracy(tf.keras.metrics.SparseCategoricalAccuracy):
   def update_state(
     self, y_true: Any, y_pred: Any, sample_weight: Any = None
   ) -> Any:
-    del sample_weight
     known = _is_known(y_true, y_pred)
-    return super().update_state(
-      tf.where(known, y_true, 0), y_pred, tf.cast(known, self.dtype)
-    )
+    weights = tf.cast(known, self.dtype)
+    if sample_weight is not None:
+      weights *= tf.cast(sample_weight, self.dtype)
+    return super().update_state(tf.where(known, y_true, 0), y_pred, weights)
 
 
 def _is_known(tags: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:

@@ -166,7 +166,7 @@ class _PredictionItself(tf.keras.losses.Loss):
 
 def test_layers_and_draws_have_masks_of_their_own():
   built = model_fn()
-  seed = randomness.seed_variable(built)
+  seed = randomness.seeded(built).seed
   seed.assign([5, 7])
   layers = [
     layer
@@ -189,7 +189,7 @@ def test_models_without_random_layers_have_no_seed():
       keras_model, loss=tf.keras.losses.MeanSquaredError(), input_spec=SPEC
     )
 
-  assert randomness.seed_variable(plain()) is None
+  assert randomness.seeded(plain()).seed is None
 
 
 def test_fingerprint_tells_batches_apart():

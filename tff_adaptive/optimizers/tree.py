@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Any
 
 from tff_adaptive import structures
 from tff_adaptive.lazy import tf
@@ -112,6 +117,51 @@ def map_cast(
   return tf.nest.map_structure(on_leaf, first, *others)
 
 
+_branches = threading.local()
+
+
+@contextlib.contextmanager
+def without_branches() -> Iterator[None]:
+  """Makes `cond` compute both of its branches, in this context.
+
+  Clients that train together take different branches, so both are needed.
+  """
+  _branches.none = True
+  try:
+    yield
+  finally:
+    _branches.none = False
+
+
+def cond(
+  condition: tf.Tensor,
+  true_fn: Callable[[], structures.Tree],
+  false_fn: Callable[[], structures.Tree],
+) -> structures.Tree:
+  """Returns the result of one of two functions, by a bool scalar."""
+  if not getattr(_branches, 'none', False):
+    return tf.cond(condition, true_fn, false_fn)
+  return tf.nest.map_structure(
+    lambda a, b: tf.where(condition, a, b), true_fn(), false_fn()
+  )
+
+
+def switch(index: tf.Tensor, branches: Sequence[Callable[[], Any]]) -> Any:
+  """Returns the result of the function with an index, int32 scalar.
+
+  As for `tf.switch_case`, that of the last one for any other index.
+  """
+  if not getattr(_branches, 'none', False):
+    return tf.switch_case(index, branches)
+  result = branches[-1]()
+  for place, branch in enumerate(branches[:-1]):
+    here = tf.equal(index, place)
+    result = tf.nest.map_structure(
+      lambda a, b, here=here: tf.where(here, a, b), branch(), result
+    )
+  return result
+
+
 def zero_unless(
   condition: tf.Tensor, structure: structures.Tree
 ) -> structures.Tree:
@@ -122,7 +172,7 @@ def zero_unless(
   leaves = tf.nest.flatten(structure)
   if not leaves:
     return structure
-  chosen = tf.cond(
+  chosen = cond(
     condition,
     lambda: leaves,
     lambda: [tf.zeros_like(leaf) for leaf in leaves],

@@ -30,6 +30,7 @@ class LossContext(NamedTuple):
     batch: The batch.
     represent: The representation of the batch under the current weights, as
       `LocalModel.represent` makes it; differentiable.
+    mask: Which examples of the batch count, bool [batch]; all if `None`.
   """
 
   weights: Weights
@@ -37,6 +38,7 @@ class LossContext(NamedTuple):
   context: structures.FlatWeights
   batch: structures.Examples
   represent: Optional[Callable[[], tf.Tensor]] = None
+  mask: Optional[tf.Tensor] = None
 
 
 # A term's constants; for a sum of terms, by term.
@@ -220,7 +222,12 @@ class Contrastive(Objective):
     )
     # log(1 + e^(b - a)), without overflow.
     losses = tf.math.softplus(to_previous - to_global)
-    return self._strength * tf.reduce_mean(losses)
+    if at.mask is None:
+      return self._strength * tf.reduce_mean(losses)
+    counted = tf.cast(at.mask, losses.dtype)
+    return self._strength * tf.math.divide_no_nan(
+      tf.reduce_sum(losses[:, 0] * counted), tf.reduce_sum(counted)
+    )
 
   @property
   def formula(self) -> str:

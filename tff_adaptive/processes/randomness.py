@@ -7,7 +7,9 @@ machine. Evaluating the same batch twice in a step, as Delta-SGD does, uses the
 same mask unless the optimizer asks for separate ones.
 """
 
+import collections
 from collections.abc import Sequence
+from typing import NamedTuple
 from typing import Optional
 from typing import Union
 
@@ -32,17 +34,19 @@ Seed = Union[int, tf.Tensor]
 class _StatelessGenerator:
   """Replacement for Keras' generator that reads its seed from a variable."""
 
-  def __init__(self, seed: tf.Variable, layer: int):
+  def __init__(
+    self, seed: tf.Variable, layer: int, draws: collections.Counter[int]
+  ):
     self._seed = seed
     self._layer = layer
-    self._draws = 0
+    self._draws = draws
 
   def _next_seed(self) -> tf.Tensor:
     # A layer that draws several times in one call (an LSTM's gates) draws
     # different numbers; tracing fixes the order.
-    self._draws += 1
+    self._draws[self._layer] += 1
     return self._seed.read_value() + tf.constant(
-      [self._layer, self._draws], tf.int32
+      [self._layer, self._draws[self._layer]], tf.int32
     )
 
   def dropout(
@@ -92,9 +96,21 @@ class _StatelessGenerator:
     )
 
 
-def seed_variable(
-  model: tff.learning.models.VariableModel,
-) -> Optional[tf.Variable]:
+class Seeding(NamedTuple):
+  """The randomness of a model's layers.
+
+  Attributes:
+    seed: Int32 variable of shape [2] to assign before each forward pass; `None`
+      for a model without random layers or not made by Keras, which keeps its
+      own generators.
+    draws: Number of draws so far, by layer; counted while passes are traced.
+  """
+
+  seed: Optional[tf.Variable]
+  draws: collections.Counter[int]
+
+
+def seeded(model: tff.learning.models.VariableModel) -> Seeding:
   """Seeds a Keras model's random layers by a variable.
 
   Keras 2 and Keras 3 layers at the same position in a model draw the same
@@ -102,30 +118,23 @@ def seed_variable(
 
   Args:
     model: A model just built; its layers are changed in place.
-
-  Returns:
-    An int32 variable of shape [2] to assign before each forward pass; `None`
-    for a model without random layers or not made by Keras, which keeps its own
-    generators.
   """
   of_keras_3 = models.keras_3_of(model)
   if of_keras_3 is not None:
-    return of_keras_3.step_seed
+    return Seeding(of_keras_3.step_seed, of_keras_3.draws)
+  draws: collections.Counter[int] = collections.Counter()
   keras_model = tff_internals.keras_model_of(model)
   if keras_model is None:
-    return None
+    return Seeding(None, draws)
   seed = tf.Variable([0, 0], trainable=False, dtype=tf.int32, name='step_seed')
   count = tff_internals.replace_random_generators(
-    keras_model, lambda layer: _StatelessGenerator(seed, layer)
+    keras_model, lambda layer: _StatelessGenerator(seed, layer, draws)
   )
-  return seed if count else None
+  return Seeding(seed if count else None, draws)
 
 
 def step_seed(
-  seed: Seed,
-  round_number: tf.Tensor,
-  step: tf.Tensor,
-  batch: structures.Examples,
+  seed: Seed, round_number: tf.Tensor, step: tf.Tensor, mark: tf.Tensor
 ) -> tf.Tensor:
   """Derives the seed of one local step, int32 of shape [2].
 
@@ -137,9 +146,9 @@ def step_seed(
     seed: The run's seed.
     round_number: Rounds completed, int32 scalar.
     step: Local steps completed, int32 scalar.
-    batch: The step's batch.
+    mark: Fingerprint of the step's batch, int32 scalar.
   """
-  return _mixed(seed, round_number, step, fingerprint(batch))
+  return _mixed(seed, round_number, step, mark)
 
 
 def draw_seed(
@@ -168,8 +177,16 @@ def _mixed(
   return tf.stack([mark * _MIX, position * _MIX])
 
 
-def fingerprint(batch: structures.Examples) -> tf.Tensor:
-  """Computes a fingerprint of a batch, int32 scalar."""
+def fingerprint(
+  batch: structures.Examples, mask: Optional[tf.Tensor] = None
+) -> tf.Tensor:
+  """Computes a fingerprint of a batch, int32 scalar.
+
+  Args:
+    batch: The batch.
+    mask: Whether each example counts, bool [batch]; if given, the first do, and
+      the fingerprint is that of a batch of those alone.
+  """
   total = tf.constant(0, tf.int32)
   for leaf in tf.nest.flatten(batch, expand_composites=True):
     # Batches are in the host's memory, and so is what is computed with int32.
@@ -181,6 +198,9 @@ def fingerprint(batch: structures.Examples) -> tf.Tensor:
         words = tf.bitcast(tf.cast(leaf, tf.float32), tf.int32)
       else:
         words = tf.cast(leaf, tf.int32)
+    if mask is not None:
+      here = tf.reshape(mask, [-1] + [1] * (words.shape.rank - 1))
+      words = tf.where(here, words, 0)
     words = tf.reshape(words, [-1])
     # Weights by position, so that the same examples in another order differ.
     positions = tf.range(1, tf.size(words) + 1) * _MIX

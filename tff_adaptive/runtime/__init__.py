@@ -65,6 +65,7 @@ def create_in_process_context(
   devices: Sequence[str] | None = None,
   default_num_clients: int = 0,
   dataset_cache_bytes: int = 256 << 20,
+  vectorize_clients: str = 'auto',
   asynchronous: bool = False,
 ) -> _Context:
   """Creates a context that runs computations in this process.
@@ -91,6 +92,9 @@ def create_in_process_context(
       that are passed to more than one invocation and are deterministic (no
       shuffling, file reading or randomness); 0 disables the cache. Entries are
       dropped with the dataset object.
+    vectorize_clients: Whether clients of this package's processes take each
+      local step together ('true'), one client at a time ('false'), or whatever
+      is faster for the model ('auto').
     asynchronous: Whether to return a `tff.framework.AsyncContext`, which
       `tff.program.NativeFederatedContext` takes, instead of a
       `tff.framework.SyncContext`.
@@ -113,6 +117,7 @@ def create_in_process_context(
     devices=devices,
     default_num_clients=default_num_clients,
     dataset_cache_bytes=dataset_cache_bytes,
+    vectorize_clients=vectorize_clients,
   )
   if asynchronous:
     return contexts.InProcessAsyncContext(engine)

@@ -226,6 +226,14 @@ def flat_tensors(
   return result if _is_structured(elements[0], element_type) else None
 
 
+def no_rows(element_type: tff.Type) -> list[tf.Tensor] | None:
+  """Returns the components of no rows; `None` if their shapes are unknown."""
+  specs = _component_specs(element_type)
+  if not all(s.shape.rank and s.shape[1:].is_fully_defined() for s in specs):
+    return None
+  return [tf.zeros([0, *s.shape[1:]], s.dtype) for s in specs]
+
+
 def flat_rows(rows: object, element_type: tff.Type) -> list[tf.Tensor] | None:
   """Flattens tensors whose rows are those of several elements.
 

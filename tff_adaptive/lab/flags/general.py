@@ -284,6 +284,12 @@ class AsGiven(parameters.Described):
   sums and are thus a setting of the run.
   """
 
+  vectorize_clients: Optional[Literal['auto', 'true', 'false']] = None
+  """Whether all clients of a round take each local step together (true) or
+  train one at a time (false); by default whichever is faster for the model
+  (auto). It changes the rounding of sums and is thus a setting of the run.
+  """
+
   client_state_mib: parameters.NonNegativeInt = 2048
   """Memory for client states (scaffold, feddyn and others), in MiB; a file in
   the run's folder holds what exceeds it.

@@ -71,6 +71,7 @@ class RuntimeFlags(parameters.Described):
 _ARGUMENTS = {
   'max_concurrent_clients': 'max_concurrent_clients',
   'devices': 'devices',
+  'vectorize_clients': 'vectorize_clients',
   'ray_address': 'address',
   'cpus_per_actor': 'cpus_per_actor',
   'worker_retries': 'retries',

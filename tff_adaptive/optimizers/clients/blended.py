@@ -211,9 +211,12 @@ class Blended(protocol.LocalOptimizer):
     ]
     if all(point is None for point in points):
       return None
-    return tf.switch_case(
+    return tree.switch(
       state['optimizer'],
-      [lambda p=point: weights if p is None else p for point in points],
+      [
+        functools.partial(lambda p: weights if p is None else p, point)
+        for point in points
+      ],
     )
 
   def next(
@@ -247,7 +250,7 @@ class Blended(protocol.LocalOptimizer):
       for optimizer in family.values()
     ]
     chosen = state['optimizer'] * len(self.mix.delays) + state['delay']
-    states, weights = tf.switch_case(chosen, branches)
+    states, weights = tree.switch(chosen, branches)
     return collections.OrderedDict(state, states=states), weights
 
 

@@ -358,5 +358,5 @@ class PreconditionedClient(protocol.LocalOptimizer):
     if self.delay == 1:
       kept, v = renew()
     else:
-      kept, v = tf.cond(renews, renew, keep)
+      kept, v = tree.cond(renews, renew, keep)
     return kept, tf.nest.pack_sequence_as(gradients, list(v))

@@ -8,6 +8,7 @@ rate schedules over rounds, and it reports step sizes and rejected clients.
 """
 
 import collections
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +23,7 @@ from tff_adaptive import structures
 from tff_adaptive.processes import exchange as exchange_lib
 from tff_adaptive.processes import messages
 from tff_adaptive.processes import objectives
+from tff_adaptive.processes.local import client_function
 from tff_adaptive.processes.local import first_step as first_step_lib
 from tff_adaptive.processes.local import full_gradient as full_gradient_lib
 from tff_adaptive.processes.local import local_model
@@ -190,9 +192,8 @@ class ClientWork:
       full_gradient = full_gradient_lib.FullGradient(
         trainer.model, trainer.client_weighting
       )
-      self._gradient_part = tff.tensorflow.computation(
-        full_gradient.of_client,
-        [self._sent_type, self.facts.weights_type, self.facts.data_type],
+      self._gradient_part = client_function.computation(
+        full_gradient, self._received_types
       )
       self._mean_gradient = tff.tensorflow.computation(
         full_gradient_lib.mean, self._gradient_part.type_signature.result
@@ -203,9 +204,8 @@ class ClientWork:
     self._first_step: Optional[tff.Computation] = None
     if trainer.exchange.probes_first_client:
       first_step = first_step_lib.FirstStep(trainer.model, trainer.exchange)
-      self._first_step = tff.tensorflow.computation(
-        first_step.of_client,
-        [self._sent_type, self.facts.weights_type, self.facts.data_type],
+      self._first_step = client_function.computation(
+        first_step, self._received_types
       )
 
   def _build_training(self, trainer: trainer_lib.Trainer) -> None:
@@ -219,17 +219,14 @@ class ClientWork:
       extra['client_state'] = self.client_state_type
     if self._takes_messages:
       extra['factor'] = tff.TensorType(np.float32)
-    known = [self._sent_type, self.facts.weights_type, self.facts.data_type]
-    # TFF takes functions of a fixed number of arguments only.
-    train = (
-      lambda s, w, d: trainer.train(s, w, d),
-      lambda s, w, d, a: trainer.train(s, w, d, **dict(zip(extra, [a]))),
-      lambda s, w, d, a, b: trainer.train(s, w, d, **dict(zip(extra, [a, b]))),
-      lambda s, w, d, a, b, c: trainer.train(
-        s, w, d, **dict(zip(extra, [a, b, c]))
-      ),
-    )[len(extra)]
-    self._train = tff.tensorflow.computation(train, [*known, *extra.values()])
+    self._train = client_function.computation(
+      dataclasses.replace(trainer, extras=tuple(extra)),
+      [*self._received_types, *extra.values()],
+    )
+
+  @property
+  def _received_types(self) -> list[tff.Type]:
+    return [self._sent_type, self.facts.weights_type, self.facts.data_type]
 
   def _build_next_state(self) -> None:
     """Traces the server's next state and the measurements of the cohort."""

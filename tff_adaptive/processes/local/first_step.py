@@ -4,7 +4,10 @@ Plain TensorFlow, except for `first`; `client_work` places it on clients.
 """
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 from typing import NamedTuple
+from typing import Optional
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -12,9 +15,8 @@ import tensorflow_federated as tff
 from tff_adaptive import structures
 from tff_adaptive.optimizers import tree
 from tff_adaptive.processes import exchange as exchange_lib
-from tff_adaptive.processes import messages
 from tff_adaptive.processes import randomness
-from tff_adaptive.processes.local import autograph
+from tff_adaptive.processes.local import client_function
 from tff_adaptive.processes.local import local_model
 
 
@@ -26,50 +28,46 @@ class _SoFar(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class FirstStep:
-  """The model's loss and gradient on a client's first batch."""
+class FirstStep(client_function.ClientFunction[tuple[()], _SoFar]):
+  """The model's loss and gradient on a client's first batch.
+
+  The result is an `exchange.First`.
+  """
 
   model: local_model.Model
   exchange: exchange_lib.Exchange
+  objective = None
 
-  def of_client(
-    self,
-    state: messages.State,
-    weights: structures.ModelWeights,
-    data: tf.data.Dataset,
-  ) -> exchange_lib.First:
-    """Measures a client, inside the graph of a TFF computation."""
-    local = local_model.create(self.model)
-
-    @tf.function(autograph=False)
-    def traced(
-      state: messages.State,
-      weights: structures.ModelWeights,
-      data: tf.data.Dataset,
-    ) -> exchange_lib.First:
-      return self._of_client(local, state, weights, data)
-
-    return traced(state, weights, data)
-
-  def _of_client(
+  def begin(
     self,
     local: local_model.LocalModel[local_model.Carry],
-    state: messages.State,
-    weights: structures.ModelWeights,
-    data: tf.data.Dataset,
-  ) -> exchange_lib.First:
-    carry = local.begin(weights)
-    wanted = self.exchange.wants_first(state.statistics)
+    arguments: Sequence[Any],
+    seen: Optional[client_function.Seen],
+  ) -> tuple[tuple[()], _SoFar]:
+    return (), _SoFar(tf.constant(0, tf.int32), _none())
 
-    def measure(batch: structures.Examples) -> exchange_lib.First:
+  def step(
+    self,
+    local: local_model.LocalModel[local_model.Carry],
+    arguments: Sequence[Any],
+    constants: tuple[()],
+    so_far: _SoFar,
+    batch: structures.Examples,
+  ) -> _SoFar:
+    state, weights = arguments
+
+    def measure() -> exchange_lib.First:
       # The seed of the client's first local step, for the same dropout mask.
       local.set_seed(
         lambda: randomness.step_seed(
-          state.numbers['seed'], state.round, tf.constant(0), batch
+          state.numbers['seed'],
+          state.round,
+          tf.constant(0),
+          local.fingerprint(batch),
         )
       )
       _, evaluated = local.evaluate(
-        carry, batch, lambda weights, represent: tf.constant(0.0)
+        local.begin(weights), batch, lambda weights, represent: tf.constant(0.0)
       )
       norm = tree.squared_norm(evaluated.gradients)
       finite = tree.all_finite((evaluated.loss, norm))
@@ -79,15 +77,21 @@ class FirstStep:
         tf.where(finite, norm, 0.0),
       )
 
-    def step(so_far: _SoFar, batch: structures.Examples) -> _SoFar:
-      # Not `take`: what is done to a dataset keeps the in-process runtime from
-      # handing over a list of batches, which is several times as fast.
-      looks = tf.logical_and(wanted, tf.equal(so_far.batches, 0))
-      found = tf.cond(looks, lambda: measure(batch), lambda: so_far.found)
-      return _SoFar(so_far.batches + 1, found)
+    # Not `take`: what is done to a dataset keeps the in-process runtime from
+    # handing over a list of batches, which is several times as fast.
+    wanted = self.exchange.wants_first(state.statistics)
+    looks = tf.logical_and(wanted, tf.equal(so_far.batches, 0))
+    found = tree.cond(looks, measure, lambda: so_far.found)
+    return _SoFar(so_far.batches + 1, found)
 
-    none = _SoFar(tf.constant(0, tf.int32), _none())
-    return autograph.fold(step, none, data).found
+  def finish(
+    self,
+    local: local_model.LocalModel[local_model.Carry],
+    arguments: Sequence[Any],
+    constants: tuple[()],
+    so_far: _SoFar,
+  ) -> exchange_lib.First:
+    return so_far.found
 
 
 class _Computations(NamedTuple):

@@ -5,15 +5,17 @@ Plain TensorFlow; `client_work` places it on clients and server.
 
 import dataclasses
 import functools
+from collections.abc import Sequence
+from typing import Any
 from typing import NamedTuple
+from typing import Optional
 
 import tensorflow as tf
 
 from tff_adaptive import structures
 from tff_adaptive.optimizers import tree
-from tff_adaptive.processes import messages
 from tff_adaptive.processes import randomness
-from tff_adaptive.processes.local import autograph
+from tff_adaptive.processes.local import client_function
 from tff_adaptive.processes.local import local_model
 from tff_adaptive.processes.local import weighting
 
@@ -31,64 +33,66 @@ class GradientPart(NamedTuple):
   weight: tf.Tensor
 
 
+# The gradients' sum, each batch's times its size, and the number of examples.
+_SoFar = tuple[structures.FlatWeights, tf.Tensor]
+
+
 @dataclasses.dataclass(frozen=True)
-class FullGradient:
-  """One pass over a client's data, for the gradient of the model's loss."""
+class FullGradient(client_function.ClientFunction[tuple[()], _SoFar]):
+  """One pass over a client's data, for the gradient of the model's loss.
+
+  The result is a `GradientPart`; zeros for a client without data or whose
+  gradient is not finite.
+  """
 
   model: local_model.Model
   client_weighting: str
+  objective = None
 
-  def of_client(
-    self,
-    state: messages.State,
-    weights: structures.ModelWeights,
-    data: tf.data.Dataset,
-  ) -> GradientPart:
-    """Computes a client's contribution, inside a TFF computation's graph.
-
-    Returns:
-      The contribution; zeros for a client without data or whose gradient is not
-      finite.
-    """
-    local = local_model.create(self.model)
-
-    @tf.function(autograph=False)
-    def traced(
-      seed: tf.Tensor, weights: structures.ModelWeights, data: tf.data.Dataset
-    ) -> GradientPart:
-      return self._of_client(local, seed, weights, data)
-
-    return traced(state.numbers['seed'], weights, data)
-
-  def _of_client(
+  def begin(
     self,
     local: local_model.LocalModel[local_model.Carry],
-    run_seed: tf.Tensor,
-    weights: structures.ModelWeights,
-    data: tf.data.Dataset,
+    arguments: Sequence[Any],
+    seen: Optional[client_function.Seen],
+  ) -> tuple[tuple[()], _SoFar]:
+    _, weights = arguments
+    none = [tf.zeros_like(x) for x in tf.nest.flatten(weights.trainable)]
+    return (), (tuple(none), tf.constant(0, tf.int64))
+
+  def step(
+    self,
+    local: local_model.LocalModel[local_model.Carry],
+    arguments: Sequence[Any],
+    constants: tuple[()],
+    so_far: _SoFar,
+    batch: structures.Examples,
+  ) -> _SoFar:
+    state, weights = arguments
+    total, count = so_far
+    mark = local.fingerprint(batch)
+    seed = randomness.draw_seed(state.numbers['seed'], tf.constant(0), mark)
+    local.set_seed(functools.partial(tf.identity, seed))
+    gradients = local.gradients_at(
+      local.begin(weights),
+      tuple(tf.nest.flatten(weights.trainable)),
+      batch,
+      lambda weights, represent: tf.constant(0.0),
+    )
+    size = local.batch_size(batch)
+    total = tuple(
+      t + tf.cast(size, t.dtype) * g for t, g in zip(total, gradients)
+    )
+    return total, count + size
+
+  def finish(
+    self,
+    local: local_model.LocalModel[local_model.Carry],
+    arguments: Sequence[Any],
+    constants: tuple[()],
+    so_far: _SoFar,
   ) -> GradientPart:
-    start = tuple(tf.nest.flatten(weights.trainable))
-    carry = local.begin(weights)
-
-    def add(
-      so_far: tuple[structures.FlatWeights, tf.Tensor],
-      batch: structures.Examples,
-    ) -> tuple[structures.FlatWeights, tf.Tensor]:
-      total, count = so_far
-      mark = randomness.fingerprint(batch)
-      seed = randomness.draw_seed(run_seed, tf.constant(0), mark)
-      local.set_seed(functools.partial(tf.identity, seed))
-      gradients = local.gradients_at(
-        carry, start, batch, lambda weights, represent: tf.constant(0.0)
-      )
-      size = local_model.batch_size(batch)
-      total = tuple(
-        t + tf.cast(size, t.dtype) * g for t, g in zip(total, gradients)
-      )
-      return total, count + size
-
-    none = tuple(tf.zeros_like(x) for x in start), tf.constant(0, tf.int64)
-    total, count = autograph.fold(add, none, data)
+    total, count = so_far
+    carry = local.begin(arguments[1])
     usable = tf.logical_and(tree.all_finite(total), count > 0)
     own = weighting.weight(self.client_weighting, count, local, carry)
     weight = tf.where(usable, own, 0.0)

@@ -88,9 +88,22 @@ class LocalModel(abc.ABC, Generic[Carry]):
         'tff.learning.models.FunctionalModel has no layers.'
       )
 
+  # Which examples of the batches count, bool [batch]; all if `None`.
+  mask: Optional[tf.Tensor] = None
+
   def set_seed(self, seed: Callable[[], tf.Tensor]) -> None:
     """Sets the seed of random layers, for passes up to the next call."""
     del seed
+
+  def batch_size(self, batch: structures.Examples) -> tf.Tensor:
+    """Counts the examples in a batch, int64 scalar."""
+    if self.mask is not None:
+      return tf.reduce_sum(tf.cast(self.mask, tf.int64))
+    return batch_size(batch)
+
+  def fingerprint(self, batch: structures.Examples) -> tf.Tensor:
+    """Computes a fingerprint of a batch, int32 scalar."""
+    return randomness.fingerprint(batch, self.mask)
 
   @abc.abstractmethod
   def begin(self, weights: structures.ModelWeights) -> Carry:
@@ -147,13 +160,13 @@ class _VariableLocalModel(LocalModel[tuple[()]]):
     # `begin` assigns them.
     tff_internals.skip_initial_values(tf.nest.flatten(self._weights))
     self._variables = tuple(tf.nest.flatten(self._weights.trainable))
-    self._seed = randomness.seed_variable(self._model)
+    self._seed, self._draws = randomness.seeded(self._model)
     self.residuals = getattr(self._model, 'residuals', ())
     self._represent: Optional[Callable[[structures.Examples], tf.Tensor]] = None
 
   def check_objective(self, objective: RepresentationRequest) -> None:
     if objective.needs_representation:
-      part = _before_last_layer(self._model)
+      part = before_last_layer(self._model)
 
       # Traced once, as models trace their forward pass: every pass of a step
       # then has the same dropout mask.
@@ -204,8 +217,8 @@ class _VariableLocalModel(LocalModel[tuple[()]]):
       count = tf.shape(tf.nest.flatten(output.predictions)[0])[0]
     else:
       count = output.num_examples
-    dense = _dense(gradients, self._variables)
-    return Evaluated(loss, dense, tf.cast(count, tf.int64))
+    flat = dense(gradients, self._variables)
+    return Evaluated(loss, flat, tf.cast(count, tf.int64))
 
   def gradients_at(
     self,
@@ -260,7 +273,7 @@ class _VariableLocalModel(LocalModel[tuple[()]]):
     return autograph.call(self._model.report_local_unfinalized_metrics)
 
 
-def _before_last_layer(
+def before_last_layer(
   model: tff.learning.models.VariableModel,
 ) -> Callable[[structures.Structure], tf.Tensor]:
   """Returns the part of a Keras model before its last layer with weights."""
@@ -345,8 +358,8 @@ class _FunctionalLocalModel(LocalModel[_FunctionalCarry]):
     output = tff.learning.models.BatchOutput(
       loss=model_loss, predictions=predictions, num_examples=count
     )
-    dense = _dense(gradients, weights)
-    return Evaluated(loss, dense, tf.cast(count, tf.int64)), output
+    flat = dense(gradients, weights)
+    return Evaluated(loss, flat, tf.cast(count, tf.int64)), output
 
   def evaluate(
     self, carry: _FunctionalCarry, batch: structures.Examples, term: Term
@@ -411,7 +424,7 @@ def create(model: Model) -> LocalModel[Any]:
     return _VariableLocalModel(model)
 
 
-def _dense(
+def dense(
   gradients: structures.Structure, weights: structures.FlatWeights
 ) -> structures.FlatWeights:
   """Converts gradients to dense tensors with their weights' static shapes.

@@ -7,6 +7,7 @@ import collections
 import dataclasses
 import functools
 from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 from typing import Generic
 from typing import NamedTuple
@@ -25,6 +26,7 @@ from tff_adaptive.processes import numbers as numbers_lib
 from tff_adaptive.processes import objectives
 from tff_adaptive.processes import randomness
 from tff_adaptive.processes.local import autograph
+from tff_adaptive.processes.local import client_function
 from tff_adaptive.processes.local import local_model
 from tff_adaptive.processes.local import step_sizes
 from tff_adaptive.processes.local import weighting
@@ -32,11 +34,12 @@ from tff_adaptive.processes.local import weighting
 # Maps the number of completed rounds (int32 scalar) to a learning rate.
 Schedule = Callable[[tf.Tensor], tf.Tensor]
 
+_NOTHING: structures.ClientState = collections.OrderedDict()
 _RATE = tff.learning.optimizers.LEARNING_RATE_KEY
 
 
-class _SoFar(NamedTuple, Generic[local_model.Carry]):
-  """Loop variables of a client's training.
+class SoFar(NamedTuple, Generic[local_model.Carry]):
+  """State of a client's training from one step to the next.
 
   Attributes:
     carry: The model's carry.
@@ -53,26 +56,48 @@ class _SoFar(NamedTuple, Generic[local_model.Carry]):
   num_examples: tf.Tensor
 
 
-class _Round(NamedTuple):
+class Arguments(NamedTuple):
+  """What a client receives in a round.
+
+  Attributes:
+    state, weights: The server's state and model.
+    full_gradient, client_state, first: As in `exchange.Client`.
+    factor: A factor of the client's update; `None` for 1.
+  """
+
+  state: messages.State
+  weights: structures.ModelWeights
+  full_gradient: structures.FlatWeights = ()
+  client_state: structures.ClientState = _NOTHING
+  first: Optional[exchange_lib.First] = None
+  factor: Optional[tf.Tensor] = None
+
+
+class Begun(NamedTuple):
   """Constants of a client's steps in a round.
 
   Attributes:
-    number: Rounds completed, int32 scalar.
-    start: The received trainable weights, flat.
+    client: The client before its steps.
     context: The exchange's `context` for this client.
     client_size: Examples that the client iterates, int64 scalar; `None` if
       the optimizer does not use it.
+    num_batches: Number of batches to use, int64 scalar; `None` for all.
   """
 
-  number: tf.Tensor
-  start: structures.FlatWeights
+  client: exchange_lib.Client
   context: structures.FlatWeights
   client_size: Optional[tf.Tensor]
+  num_batches: Optional[tf.Tensor]
 
 
 @dataclasses.dataclass(frozen=True)
-class Trainer:
-  """The building blocks of a method's client work; see `client_work`."""
+class Trainer(client_function.ClientFunction[Begun, SoFar[Any]]):
+  """The building blocks of a method's client work; see `client_work`.
+
+  Attributes:
+    extras: Names of what clients receive besides state, weights and data, as in
+      `Arguments`.
+  """
 
   model: local_model.Model
   specs: structures.FlatSpecs
@@ -85,6 +110,7 @@ class Trainer:
   seed: randomness.Seed
   record_step_sizes: bool = False
   record_drift: bool = False
+  extras: tuple[str, ...] = ()
 
   def initial_state(self) -> messages.State:
     """Builds the server's initial state."""
@@ -97,7 +123,7 @@ class Trainer:
       seed=self.seed,
     )
 
-  def with_numbers(self, numbers: structures.Statistics) -> 'Trainer':
+  def _with_numbers(self, numbers: structures.Statistics) -> 'Trainer':
     """Returns the trainer with numbers read from a state, inside a graph."""
     return dataclasses.replace(
       self,
@@ -110,131 +136,64 @@ class Trainer:
       seed=numbers['seed'],
     )
 
-  def train(
-    self,
-    state: messages.State,
-    weights: structures.ModelWeights,
-    data: tf.data.Dataset,
-    full_gradient: structures.FlatWeights = (),
-    client_state: Optional[structures.ClientState] = None,
-    first: Optional[exchange_lib.First] = None,
-    factor: Optional[tf.Tensor] = None,
-  ) -> messages.Output:
-    """Trains a client for a round, inside the graph of a TFF computation."""
-    local = local_model.create(self.model)
-    local.check_objective(self.objective)
+  def _bound(self, arguments: Sequence[Any]) -> tuple['Trainer', Arguments]:
+    """Names the arguments, and takes the state's numbers."""
+    state, weights, *others = arguments
+    named = Arguments(state, weights, **dict(zip(self.extras, others)))
+    return self._with_numbers(state.numbers), named
 
-    def train(state: messages.State, *arguments: Any) -> messages.Output:
-      bound = self.with_numbers(state.numbers)
-      return bound._train(local, state, *arguments)
-
-    train = tf.function(train, autograph=False)
-    kept = collections.OrderedDict() if client_state is None else client_state
-    return train(state, weights, data, full_gradient, kept, first, factor)
-
-  def _train(
+  def begin(
     self,
     local: local_model.LocalModel[local_model.Carry],
-    state: messages.State,
-    weights: structures.ModelWeights,
-    data: tf.data.Dataset,
-    full_gradient: structures.FlatWeights,
-    client_state: structures.ClientState,
-    first: Optional[exchange_lib.First],
-    factor: Optional[tf.Tensor],
-  ) -> messages.Output:
+    arguments: Sequence[Any],
+    seen: Optional[client_function.Seen],
+  ) -> tuple[Begun, SoFar[local_model.Carry]]:
+    bound, named = self._bound(arguments)
+    return bound._begin(local, named, seen)
+
+  def _begin(
+    self,
+    local: local_model.LocalModel[local_model.Carry],
+    arguments: Arguments,
+    seen: Optional[client_function.Seen],
+  ) -> tuple[Begun, SoFar[local_model.Carry]]:
+    state, weights = arguments.state, arguments.weights
     client = exchange_lib.Client(
       statistics=state.statistics,
-      state=client_state,
+      state=arguments.client_state,
       received=tuple(tf.nest.flatten(weights.trainable)),
-      full_gradient=full_gradient,
-      first=first,
+      full_gradient=arguments.full_gradient,
+      first=arguments.first,
       optimizer_state=self._first_optimizer_state(state),
     )
     client = client._replace(start=self.exchange.start(client))
     client = client._replace(optimizer_state=self.exchange.begin(client))
     context = self.exchange.context(client)
-    optimizer_state, num_batches, client_size = self._before_steps(
-      state, client.optimizer_state, data
-    )
-
-    this_round = _Round(state.round, client.start, context, client_size)
-
-    def step(
-      so_far: _SoFar[local_model.Carry], batch: structures.Examples
-    ) -> _SoFar[local_model.Carry]:
-      return self._step(local, this_round, so_far, batch)
-
+    optimizer_state, num_batches = client.optimizer_state, None
+    if seen is not None and self.draws:
+      optimizer_state, num_batches = self.optimizer.draw(
+        optimizer_state,
+        randomness.draw_seed(self.seed, state.round, seen.mark),
+        seen.num_batches,
+      )
     carry = local.begin(weights)
     if type(self.exchange).start is not exchange_lib.Exchange.start:
       carry = local.with_trainable(carry, client.start)
-    untrained = _SoFar(
+    untrained = SoFar(
       carry,
       optimizer_state,
       step_sizes.start(),
       num_steps=tf.constant(0, tf.int32),
       num_examples=tf.constant(0, tf.int64),
     )
-    trained = autograph.fold(step, untrained, data, num_batches)
-    client = client._replace(
-      optimizer_state=trained.optimizer_state,
-      end=local.trainable(trained.carry),
-      num_steps=trained.num_steps,
-      full_steps=self._full_steps(trained.num_steps),
-      num_examples=trained.num_examples,
-      weight=weighting.weight(
-        self.client_weighting, trained.num_examples, local, trained.carry
-      ),
-    )
-    return self._finish(local, trained, weights, client, factor)
+    size = None if seen is None else seen.num_examples
+    return Begun(client, context, size, num_batches), untrained
 
-  def _before_steps(
-    self,
-    state: messages.State,
-    optimizer_state: structures.OptimizerState,
-    data: tf.data.Dataset,
-  ) -> tuple[
-    structures.OptimizerState, Optional[tf.Tensor], Optional[tf.Tensor]
-  ]:
-    """Counts a client's examples and makes its optimizer's random draws.
-
-    Does either only if the optimizer needs it.
-
-    Returns:
-      The optimizer's state, the number of batches to use and the number of
-      examples; `None` for all batches and if no number is needed.
-    """
-    if not self._needs_client_size:
-      return optimizer_state, None, None
-    client_size, num_batches, mark = self._look_at(data)
-    if not self._draws:
-      return optimizer_state, None, client_size
-    optimizer_state, num_batches = self.optimizer.draw(
-      optimizer_state,
-      randomness.draw_seed(self.seed, state.round, mark),
-      num_batches,
-    )
-    return optimizer_state, num_batches, client_size
-
-  def _look_at(
-    self, data: tf.data.Dataset
-  ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Counts examples and batches, and fingerprints the client's data."""
-
-    def add(
-      so_far: tuple[tf.Tensor, tf.Tensor, tf.Tensor],
-      batch: structures.Examples,
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-      client_size, num_batches, mark = so_far
-      if self._draws:
-        mark += randomness.fingerprint(batch)
-      return client_size + local_model.batch_size(batch), num_batches + 1, mark
-
-    start = tf.constant(0, tf.int64), tf.constant(0, tf.int64), tf.constant(0)
-    return autograph.fold(add, start, data)
+  def most_steps(self, constants: Begun) -> Optional[tf.Tensor]:
+    return constants.num_batches
 
   @property
-  def _needs_client_size(self) -> bool:
+  def needs_client_size(self) -> bool:
     return (
       isinstance(self.optimizer, protocol.LocalOptimizer)
       and self.optimizer.needs_client_size
@@ -248,7 +207,7 @@ class Trainer:
     )
 
   @property
-  def _draws(self) -> bool:
+  def draws(self) -> bool:
     return (
       isinstance(self.optimizer, protocol.LocalOptimizer)
       and self.optimizer.draws
@@ -271,13 +230,25 @@ class Trainer:
     # A Python number among the loop's variables would lose its dtype.
     return tf.nest.map_structure(tf.convert_to_tensor, first)
 
+  def step(
+    self,
+    local: local_model.LocalModel[local_model.Carry],
+    arguments: Sequence[Any],
+    constants: Begun,
+    so_far: SoFar[local_model.Carry],
+    batch: structures.Examples,
+  ) -> SoFar[local_model.Carry]:
+    bound, named = self._bound(arguments)
+    return bound._step(local, named.state.round, constants, so_far, batch)
+
   def _step(
     self,
     local: local_model.LocalModel[local_model.Carry],
-    this_round: _Round,
-    so_far: _SoFar[local_model.Carry],
+    round_number: tf.Tensor,
+    begun: Begun,
+    so_far: SoFar[local_model.Carry],
     batch: structures.Examples,
-  ) -> _SoFar[local_model.Carry]:
+  ) -> SoFar[local_model.Carry]:
     """Evaluates the objective on a batch and takes the optimizer's step."""
     before, optimizer_state, num_steps = (
       so_far.carry,
@@ -287,16 +258,22 @@ class Trainer:
 
     def set_seed(step: tf.Tensor) -> None:
       local.set_seed(
-        lambda: randomness.step_seed(self.seed, this_round.number, step, batch)
+        lambda: randomness.step_seed(
+          self.seed, round_number, step, local.fingerprint(batch)
+        )
       )
 
     set_seed(num_steps)
     weights = local.trainable(before)
-    point = self._gradient_point(optimizer_state, weights, this_round.context)
+    point = self._gradient_point(optimizer_state, weights, begun.context)
     if point is not None:
       before = local.with_trainable(before, point)
     at = objectives.LossContext(
-      local.trainable(before), this_round.start, this_round.context, batch
+      local.trainable(before),
+      begun.client.start,
+      begun.context,
+      batch,
+      mask=local.mask,
     )
     constants = self.objective.constants(
       at, lambda weights: local.represent_at(before, weights, batch)
@@ -334,12 +311,12 @@ class Trainer:
         evaluated.loss,
         gradient_fn,
         evaluated.num_examples,
-        this_round.client_size,
+        begun.client_size,
       ),
     )
     if self.warmup_steps:
       optimizer_state = self.optimizer.set_hparams(optimizer_state, hparams)
-    return _SoFar(
+    return SoFar(
       local.with_trainable(after, weights),
       optimizer_state,
       self._count_step(so_far.steps, optimizer_state),
@@ -393,15 +370,35 @@ class Trainer:
       state = self.optimizer.initialize(self.specs)
       return self.optimizer.step_size(state) is not None
 
+  def finish(
+    self,
+    local: local_model.LocalModel[local_model.Carry],
+    arguments: Sequence[Any],
+    constants: Begun,
+    so_far: SoFar[local_model.Carry],
+  ) -> messages.Output:
+    bound, named = self._bound(arguments)
+    return bound._finish(local, named, constants, so_far)
+
   def _finish(
     self,
     local: local_model.LocalModel[local_model.Carry],
-    trained: _SoFar[local_model.Carry],
-    weights: structures.ModelWeights,
-    client: exchange_lib.Client,
-    factor: Optional[tf.Tensor],
+    arguments: Arguments,
+    begun: Begun,
+    trained: SoFar[local_model.Carry],
   ) -> messages.Output:
     """Builds the client's output."""
+    weights, factor = arguments.weights, arguments.factor
+    client = begun.client._replace(
+      optimizer_state=trained.optimizer_state,
+      end=local.trainable(trained.carry),
+      num_steps=trained.num_steps,
+      full_steps=self._full_steps(trained.num_steps),
+      num_examples=trained.num_examples,
+      weight=weighting.weight(
+        self.client_weighting, trained.num_examples, local, trained.carry
+      ),
+    )
     # TFF's server optimizers take the update for a gradient.
     update = tf.nest.pack_sequence_as(
       weights.trainable, [-u for u in self.exchange.update(client)]

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import threading
 import weakref
+from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 from typing import TypeAlias
@@ -17,10 +18,12 @@ from tff_adaptive.runtime.engine import values
 from tff_adaptive.runtime.graphs import forms
 
 # Attributes of a variant tensor: its stand-in (form and batches), the number of
-# batches, and a function that builds the dataset if the tensor is a stand-in.
+# batches, a function that builds the dataset if the tensor is a stand-in, and a
+# function that returns the rows.
 _STAND_IN = 'tff_adaptive_stand_in'
 _COUNT = 'tff_adaptive_batch_count'
 _MAKE_DATASET = 'tff_adaptive_make_dataset'
+_ROWS = 'tff_adaptive_rows'
 
 
 def _options(private_threads: int | None) -> bytes:
@@ -65,6 +68,55 @@ def _noted(variant: tf.Tensor | None, name: str, otherwise: Any) -> Any:
 def batch_count(variant: tf.Tensor | None) -> int:
   """Returns the number of cached batches."""
   return _noted(variant, _COUNT, 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class ClientRows:
+  """A client's rows, whose consecutive ones are its batches.
+
+  Attributes:
+    components: Eager tensors [rows, ...], in the order of `tf.nest`.
+    begin, end, batch_size: As in `rows.RowBatches`.
+  """
+
+  components: Sequence[tf.Tensor]
+  begin: int
+  end: int
+  batch_size: int
+
+
+def rows_of(variant: tf.Tensor) -> ClientRows | None:
+  """Returns a client's batches as rows, or `None` if they are not known."""
+  make = _noted(variant, _ROWS, None)
+  return None if make is None else make()
+
+
+def _rows_of_list(flat: Sequence[Sequence[tf.Tensor]]) -> ClientRows | None:
+  """Joins batches to rows, if all but the last have the same size."""
+  sizes = [int(batch[0].shape[0]) for batch in flat]
+  shapes = {tuple(tuple(t.shape[1:]) for t in batch) for batch in flat}
+  if len(set(sizes[:-1])) > 1 or sizes[-1] > sizes[0] or len(shapes) > 1:
+    return None
+  components = [tf.concat(parts, axis=0) for parts in zip(*flat)]
+  return ClientRows(components, 0, sum(sizes), sizes[0])
+
+
+def _client_rows(
+  value: rows_lib.RowBatches, element_type: tff.Type
+) -> ClientRows | None:
+  flat = tff_datasets.flat_rows(value.rows, element_type)
+  if flat is None:
+    return None
+  return ClientRows(flat, value.begin, value.end, value.batch_size)
+
+
+def _read_rows(variant: tf.Tensor, element_type: tff.Type) -> ClientRows | None:
+  """Reads the batches of a dataset, as a client does, and joins them."""
+  batches = list(tff_datasets.flat_dataset(variant, element_type))
+  if batches:
+    return _rows_of_list(batches)
+  components = tff_datasets.no_rows(element_type)
+  return None if components is None else ClientRows(components, 0, 0, 1)
 
 
 def dataset_of(variant: tf.Tensor) -> tf.Tensor:
@@ -160,20 +212,31 @@ class DatasetCache:
     graphs that need one.
     """
     found = None
+    rows: Callable[[], ClientRows | None] | None = None
     if isinstance(value, rows_lib.RowBatches):
       found = _rows_of(value, type_spec.element)
+      if found is not None:
+        rows = functools.partial(_client_rows, value, type_spec.element)
       if found is None:
         # The type requires equal batch sizes, so each batch must be checked.
         value = list(value)
     if found is None and isinstance(value, (list, tuple)) and value:
-      found = _list_of_tensors(value, type_spec.element)
+      flat = tff_datasets.flat_tensors(value, type_spec.element)
+      if flat is not None:
+        found = forms.Form.LIST, _list_of_batches(flat)
+        rows = functools.cache(functools.partial(_rows_of_list, flat))
     if found is None:
-      return self.variant(value, type_spec)
+      variant = self.variant(value, type_spec)
+      if _ROWS not in vars(variant):
+        read = functools.partial(_read_rows, variant, type_spec.element)
+        setattr(variant, _ROWS, read)
+      return variant
     form, batches = found
     make = functools.cache(lambda: _make_variant(value, type_spec))
     setattr(batches, _STAND_IN, (form, batches))
     setattr(batches, _COUNT, len(value))
     setattr(batches, _MAKE_DATASET, make)
+    setattr(batches, _ROWS, rows)
     return batches
 
   def _keep_batches(self, dataset: tf.data.Dataset, entry: _Seen) -> None:
@@ -183,7 +246,7 @@ class DatasetCache:
     ):
       return
     flat = tff_datasets.flat_dataset(entry.variant, entry.type_spec.element)
-    optionals, size = [], 0
+    batches, size = [], 0
     for batch in flat:
       size += sum(
         t.dtype.size * t.shape.num_elements()
@@ -193,10 +256,13 @@ class DatasetCache:
       )
       if size > self.free_bytes:
         return
-      optionals.append(tf.raw_ops.OptionalFromValue(components=list(batch)))
-    stand_in = forms.Form.LIST, _list_of(optionals)
+      batches.append(list(batch))
+    stand_in = forms.Form.LIST, _list_of_batches(batches)
     setattr(entry.variant, _STAND_IN, stand_in)
-    setattr(entry.variant, _COUNT, len(optionals))
+    setattr(entry.variant, _COUNT, len(batches))
+    if batches:
+      rows = functools.cache(functools.partial(_rows_of_list, batches))
+      setattr(entry.variant, _ROWS, rows)
     self._budget.take(size)
     weakref.finalize(dataset, self._budget.take, -size)
 
@@ -224,14 +290,8 @@ def _number(value: int) -> tf.Tensor:
     return tf.constant(value, tf.int32)
 
 
-def _list_of_tensors(
-  batches: Sequence[values.PythonValue], element_type: tff.Type
-) -> _Found:
-  """Builds a list of batches; returns `None` if they have another type."""
-  flat = tff_datasets.flat_tensors(batches, element_type)
-  if flat is None:
-    return None
-  return forms.Form.LIST, _list_of(
+def _list_of_batches(flat: Sequence[Sequence[tf.Tensor]]) -> tf.Tensor:
+  return _list_of(
     [tf.raw_ops.OptionalFromValue(components=batch) for batch in flat]
   )
 

@@ -14,6 +14,7 @@ import threading
 
 import tensorflow_federated as tff
 
+from tff_adaptive import cohorts
 from tff_adaptive.runtime import tff_names
 from tff_adaptive.runtime.engine import nodes as nodes_lib
 from tff_adaptive.runtime.engine import phases
@@ -96,7 +97,9 @@ class _GraphLoader:
     proto = block.proto.tensorflow
     key = proto.SerializeToString(deterministic=True)
     if key not in self._loaded:
-      self._loaded[key] = _load_graph(tff_names.optimized_graph(block))
+      graph = _load_graph(tff_names.optimized_graph(block))
+      graph.cohort_form = cohorts.form_of(block)
+      self._loaded[key] = graph
     return self._loaded[key]
 
 

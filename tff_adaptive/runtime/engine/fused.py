@@ -14,6 +14,7 @@ class Fused:
   """The nodes of one placement and phase as one TensorFlow function.
 
   Attributes:
+    nodes: The nodes, in topological order.
     inputs: Leaves that the function takes, in order.
     outputs: Leaves that the function returns, in order; it need not run if
       empty.
@@ -38,7 +39,7 @@ class Fused:
     """
     own = set(nodes)
     self._name = name
-    self._nodes = nodes
+    self.nodes = nodes
     self.outputs = list(outputs)
     self.ordered = any(node.ordered for node in nodes)
     self.inputs = sorted(
@@ -63,7 +64,7 @@ class Fused:
       return False
     uses = [
       (node, i)
-      for node in self._nodes
+      for node in self.nodes
       for i, source in enumerate(node.inputs)
       if source == leaf
     ]
@@ -78,7 +79,7 @@ class Fused:
       def body(*tensors: tf.Tensor) -> list[tf.Tensor]:
         known = dict(zip(self.inputs, tensors))
         return nodes_lib.build_nodes(
-          self._nodes, known, self.outputs, replaced, form
+          self.nodes, known, self.outputs, replaced, form
         )
 
       self._functions[form] = _trace(self._name, body, self.inputs)
@@ -137,7 +138,7 @@ class Fold:
         `state`.
     """
     self._name = name
-    self._nodes = nodes
+    self.nodes = nodes
     self._update = update
     self.state = list(state)
     self.ordered = any(node.ordered for node in nodes)
@@ -154,6 +155,9 @@ class Fold:
       leaf for leaf in outside if leaf.node.site is nodes_lib.SERVER
     ]
     self._functions: dict[int, tff_functions.FastFunction] = {}
+    self._of_groups: dict[
+      tuple[tuple[int, int], ...], tff_functions.FastFunction
+    ] = {}
 
   def __call__(
     self,
@@ -185,6 +189,110 @@ class Fold:
       arguments += client
     return self._functions[count](arguments, device, cancellation)
 
+  def over_groups(
+    self,
+    cancellation: tff_functions.Cancellation,
+    totals: list[tf.Tensor],
+    shared: list[tf.Tensor],
+    groups: Sequence[tuple[int, list[tf.Tensor]]],
+    device: str,
+  ) -> list[tf.Tensor]:
+    """Adds groups of clients that trained together, as one sum of all.
+
+    Args:
+      cancellation: Cancels the call.
+      totals: The accumulators, in the order of `state`.
+      shared: Tensors of the attribute `shared`.
+      groups: Each group's number of clients, and tensors of `inputs`, stacked;
+        further rows do not count.
+      device: Full name of a device; empty means TensorFlow's choice.
+
+    Returns:
+      The new accumulators.
+    """
+    if not totals:
+      return totals
+    sizes = tuple((n, values[0].shape[0]) for n, values in groups)
+    if sizes not in self._of_groups:
+      self._of_groups[sizes] = self._function_of_groups(sizes)
+    arguments = totals + shared
+    for _, values in groups:
+      arguments += values
+    return self._of_groups[sizes](arguments, device, cancellation)
+
+  def _function_of_groups(
+    self, sizes: Sequence[tuple[int, int]]
+  ) -> tff_functions.FastFunction:
+    def body(*tensors: tf.Tensor) -> list[tf.Tensor]:
+      remaining = iter(tensors)
+      state = {leaf: next(remaining) for leaf in self.state}
+      shared = {leaf: next(remaining) for leaf in self.shared}
+      parts = [[next(remaining)[:n] for _ in self.inputs] for n, _ in sizes]
+      clients = {
+        leaf: tf.concat(own, axis=0)
+        for leaf, own in zip(self.inputs, zip(*parts))
+      }
+      return self._added(state, shared, clients)
+
+    specs = [leaf.spec for leaf in self.state + self.shared]
+    for _, size in sizes:
+      specs += [
+        tf.TensorSpec([size, *leaf.spec.shape], leaf.spec.dtype)
+        for leaf in self.inputs
+      ]
+    body.__name__ = f'{self._name}_of_groups'
+    return tff_functions.FastFunction(tf.compat.v1.wrap_function(body, specs))
+
+  def _added(
+    self,
+    state: dict[nodes_lib.Leaf, tf.Tensor],
+    shared: dict[nodes_lib.Leaf, tf.Tensor],
+    clients: dict[nodes_lib.Leaf, tf.Tensor],
+  ) -> list[tf.Tensor]:
+    """Adds all clients to the accumulators, each sum in one operation."""
+    done: dict[nodes_lib.Leaf, tf.Tensor] = {}
+    for total, update in zip(self.state, self._update):
+      found = _reduction(update)
+      if found is not None and found[1] == total and found[2] in clients:
+        value = clients[found[2]]
+        if found[0] == 'AddV2':
+          done[total] = state[total] + tf.reduce_sum(value, axis=0)
+        else:
+          done[total] = tf.maximum(state[total], tf.reduce_max(value, axis=0))
+    others = [leaf for leaf in self.state if leaf not in done]
+    updates = [
+      update
+      for total, update in zip(self.state, self._update)
+      if total not in done
+    ]
+    if others:
+      # Other accumulations take one client after the other.
+      needed = nodes_lib.needed_leaves(self.nodes, updates)
+
+      def add(
+        index: tf.Tensor, values: list[tf.Tensor]
+      ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        known = {**shared, **state, **dict(zip(others, values))}
+        known |= {
+          leaf: value[index]
+          for leaf, value in clients.items()
+          if leaf in needed
+        }
+        return index + 1, nodes_lib.build_nodes(self.nodes, known, updates)
+
+      count = next(iter(clients.values())).shape[0]
+      _, values = tf.while_loop(
+        lambda index, _: index < count,
+        add,
+        (tf.constant(0), [state[leaf] for leaf in others]),
+        shape_invariants=(
+          tf.TensorShape([]),
+          [leaf.spec.shape for leaf in others],
+        ),
+      )
+      done.update(zip(others, values))
+    return [done[leaf] for leaf in self.state]
+
   def _function(self, count: int) -> tff_functions.FastFunction:
     def body(*tensors: tf.Tensor) -> list[tf.Tensor]:
       remaining = iter(tensors)
@@ -193,7 +301,7 @@ class Fold:
       for _ in range(count):
         known.update(zip(self.state, state))
         known.update((leaf, next(remaining)) for leaf in self.inputs)
-        state = nodes_lib.build_nodes(self._nodes, known, self._update)
+        state = nodes_lib.build_nodes(self.nodes, known, self._update)
       return state
 
     return _trace(
@@ -201,6 +309,25 @@ class Fold:
       body,
       self.state + self.shared + self.inputs * count,
     )
+
+
+def _reduction(
+  update: nodes_lib.Leaf,
+) -> tuple[str, nodes_lib.Leaf, nodes_lib.Leaf] | None:
+  """Recognizes an accumulator's update that is a sum or a maximum.
+
+  Returns:
+    The op, the accumulator so far and the client's value.
+  """
+  node = update.node
+  if node.label == 'sum':
+    half = len(node.inputs) // 2
+    return 'AddV2', node.inputs[update.index], node.inputs[half + update.index]
+  found = node.graph.reduction(update.index) if node.graph else None
+  if found is None:
+    return None
+  op, left, right = found
+  return op, node.inputs[left], node.inputs[right]
 
 
 def _trace(

@@ -12,8 +12,8 @@ import tensorflow_federated as tff
 
 from tff_adaptive.runtime.engine import builder as builder_lib
 from tff_adaptive.runtime.engine import nodes as nodes_lib
-from tff_adaptive.runtime.engine import secure_sums
 from tff_adaptive.runtime.engine import sequences
+from tff_adaptive.runtime.engine import sums
 
 # The kind of the argument follows from the intrinsic's type; each handler
 # declares its own.
@@ -155,10 +155,10 @@ HANDLERS: dict[str, Handler] = {
   'federated_eval_at_server': _eval_at_server,
   'federated_map': _map_or_apply,
   'federated_map_all_equal': _map_all_equal,
-  'federated_secure_modular_sum': secure_sums.modular_sum,
+  'federated_secure_modular_sum': sums.modular_sum,
   'federated_secure_select': sequences.select,
-  'federated_secure_sum': secure_sums.sum_below_maximum,
-  'federated_secure_sum_bitwidth': secure_sums.sum_of_bitwidth,
+  'federated_secure_sum': sums.sum_below_maximum,
+  'federated_secure_sum_bitwidth': sums.sum_of_bitwidth,
   'federated_select': sequences.select,
   'federated_value_at_clients': _value_at_clients,
   'federated_value_at_server': _value_at_server,

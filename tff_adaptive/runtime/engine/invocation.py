@@ -2,6 +2,7 @@
 
 import collections
 import concurrent.futures
+import logging
 import threading
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -16,10 +17,13 @@ from tff_adaptive.runtime import waiting
 from tff_adaptive.runtime.engine import dataset_cache
 from tff_adaptive.runtime.engine import executable as executable_lib
 from tff_adaptive.runtime.engine import fused as fused_lib
+from tff_adaptive.runtime.engine import lockstep
 from tff_adaptive.runtime.engine import nodes as nodes_lib
 from tff_adaptive.runtime.engine import phases
 from tff_adaptive.runtime.engine import resources as resources_lib
 from tff_adaptive.runtime.graphs import forms
+
+_logger = logging.getLogger(__name__)
 
 # Number of clients folded in one call, if each one's values are small.
 _FOLD_AT_ONCE = 8
@@ -111,7 +115,111 @@ class Invocation:
       server[leaf.slot] = tensor
 
   def _run_clients(self, phase: phases.Phase) -> None:
-    """Runs clients in parallel and accumulates their values in order."""
+    """Runs clients and accumulates their values in order."""
+    if phase.together is not None and self.resources.vectorizes(phase):
+      try:
+        self._run_together(phase, phase.together)
+        return
+      except lockstep.CannotVectorize as e:
+        phase.alone_because = str(e)
+        phase.together = None
+        _logger.info('Clients train one at a time: %s.', e)
+    self._run_alone(phase)
+
+  def _run_together(
+    self, phase: phases.Phase, together: lockstep.Together
+  ) -> None:
+    """Runs clients in groups, each in one call, and accumulates them."""
+    rows = lockstep.joined([c[together.data.slot] for c in self.clients])
+    with self.resources.aggregating():
+      shared = [self.server[leaf.slot] for leaf in phase.fold.shared]
+    totals = [self.server[slot] for slot in phase.zero]
+    for block in lockstep.blocks(len(self.clients), phase.client.output_bytes):
+      groups = self._run_block(together, rows, block)
+      with self.resources.aggregating():
+        totals = self._add_groups(phase, totals, shared, groups)
+      for members, outputs in groups:
+        self._keep(phase, members, outputs)
+    for slot, tensor in zip(phase.total, totals):
+      self.server[slot] = tensor
+
+  def _run_block(
+    self, together: lockstep.Together, rows: lockstep.Rows, block: range
+  ) -> list[tuple[range, dict[int, tf.Tensor]]]:
+    """Runs some clients in groups; returns each group's stacked outputs."""
+    members = lockstep.groups(block, self.resources.max_concurrent_clients)
+    size = lockstep.rounded_up(max(map(len, members)))
+    function = together.function(size, rows.padded_size, rows.components)
+    shared = [self.server[leaf.slot] for leaf in together.shared]
+
+    def run(place: int) -> dict[int, tf.Tensor]:
+      group = members[place]
+      arguments = [
+        *shared,
+        *(
+          lockstep.stacked([self.clients[i][leaf.slot] for i in group], size)
+          for leaf in together.own
+        ),
+        lockstep.numbers([rows.begin[i] for i in group], size),
+        lockstep.numbers([rows.end[i] for i in group], size),
+        *rows.components,
+      ]
+      devices = self.resources.devices
+      device = devices[place % len(devices)]
+      try:
+        outputs = function(arguments, device, self.cancellation)
+      except (tf.errors.OpError, MemoryError) as e:
+        raise lockstep.GroupFailed(e) from e
+      return dict(zip(together.output_slots, outputs))
+
+    if len(members) == 1:
+      return [(members[0], run(0))]
+    futures = [self.resources.submit(run, i) for i in range(len(members))]
+    try:
+      return [
+        (group, waiting.result_of(future))
+        for group, future in zip(members, futures)
+      ]
+    finally:
+      concurrent.futures.wait(futures)
+
+  def _add_groups(
+    self,
+    phase: phases.Phase,
+    totals: list[tf.Tensor],
+    shared: list[tf.Tensor],
+    groups: Sequence[tuple[range, dict[int, tf.Tensor]]],
+  ) -> list[tf.Tensor]:
+    values = []
+    for group, outputs in groups:
+      own = [
+        outputs[leaf.slot]
+        if leaf.slot in outputs
+        else lockstep.stacked(
+          [self.clients[i][leaf.slot] for i in group], len(group)
+        )
+        for leaf in phase.fold.inputs
+      ]
+      values.append((len(group), own))
+    return phase.fold.over_groups(
+      self.cancellation, totals, shared, values, self.resources.server_device
+    )
+
+  def _keep(
+    self, phase: phases.Phase, group: range, outputs: dict[int, tf.Tensor]
+  ) -> None:
+    """Keeps what later phases need of each client."""
+    made = {s: tf.unstack(outputs[s]) for s in phase.keep if s in outputs}
+    for place, index in enumerate(group):
+      local = self.clients[index]
+      self.clients[index] = {
+        slot: made[slot][place] if slot in made else local[slot]
+        for slot in phase.keep
+        if slot in made or slot in local
+      }
+
+  def _run_alone(self, phase: phases.Phase) -> None:
+    """Runs clients one by one, in parallel threads."""
     count = len(self.clients)
     work = _ClientCalls(self, phase)
     accumulation = _Accumulation(self, phase)

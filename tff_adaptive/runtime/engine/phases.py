@@ -13,6 +13,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from tff_adaptive.runtime.engine import fused
+from tff_adaptive.runtime.engine import lockstep
 from tff_adaptive.runtime.engine import nodes as nodes_lib
 
 
@@ -27,6 +28,8 @@ class Phase:
     zero: Slots of the initial accumulators, at the server.
     total: Slots of the final accumulators, at the server.
     keep: Slots of a client's leaves that are needed after this phase.
+    together: The client function for several clients; `None` if there is none.
+    alone_because: Why not.
   """
 
   server: fused.Fused
@@ -35,6 +38,14 @@ class Phase:
   zero: list[int]
   total: list[int]
   keep: list[int]
+  together: lockstep.Together | None = None
+  alone_because: str = ''
+
+  def __post_init__(self) -> None:
+    try:
+      self.together = lockstep.Together(self.client)
+    except lockstep.CannotVectorize as e:
+      self.alone_because = str(e)
 
   @property
   def ordered(self) -> bool:

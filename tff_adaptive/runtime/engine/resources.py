@@ -23,6 +23,8 @@ _Result = TypeVar('_Result')
 _CLIENTS_A_GPU = 4
 # Memory that is there; a look at how much is free takes as long as a client.
 _SMALL_BYTES = 64 << 20
+# In larger models arithmetic takes longer on a CPU than TensorFlow's calls.
+_SMALL_MODEL_BYTES = 1 << 20
 # The process whose TensorFlow runs clients, set by the first engine.
 _owner: failures.Owner | None = None
 
@@ -43,8 +45,15 @@ class Resources:
     self,
     max_concurrent_clients: int | None = None,
     devices: Sequence[str] | None = None,
+    vectorize_clients: str = 'auto',
   ):
     """Takes the arguments of `create_in_process_context`."""
+    if vectorize_clients not in ('auto', 'true', 'false'):
+      raise ValueError(
+        "`vectorize_clients` must be 'auto', 'true' or 'false', got"
+        f' {vectorize_clients!r}.'
+      )
+    self.vectorize_clients = vectorize_clients
     if max_concurrent_clients is not None and max_concurrent_clients < 1:
       raise ValueError(
         '`max_concurrent_clients` must be at least 1 or None (chosen from'
@@ -67,6 +76,13 @@ class Resources:
     )
     self.aggregation_seconds = 0.0
     self._lock = threading.Lock()
+
+  def vectorizes(self, phase: Any) -> bool:
+    """Returns whether clients of a phase train together."""
+    if self.vectorize_clients != 'auto':
+      return self.vectorize_clients == 'true'
+    size = phase.client.shared_bytes
+    return size is not None and size <= _SMALL_MODEL_BYTES
 
   def submit(
     self, function: Callable[[int], _Result], index: int

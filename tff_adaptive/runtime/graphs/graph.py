@@ -26,6 +26,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from tff_adaptive import cohorts
 from tff_adaptive.runtime.graphs import defs
 from tff_adaptive.runtime.graphs import forms
 from tff_adaptive.runtime.graphs import reductions
@@ -42,6 +43,8 @@ class Graph:
     results: Names of the tensors to fetch, in the order of the result.
     ordered: Whether clients must run one by one, in their order, because a
       kernel keeps a queue or a seeded random state between calls.
+    cohort_form: The same computation for several clients at once, if there is
+      one.
   """
 
   def __init__(
@@ -80,6 +83,7 @@ class Graph:
     if initialize_op:
       rewriting.order_after_initialization(graph_def, initialize_op)
     self.graph_def = graph_def
+    self.cohort_form: cohorts.CohortForm | None = None
     self.ordered = rewriting.keeps_state(graph_def)
     self._pruned: dict[tuple[int, ...], defs.GraphDef] = {}
 
@@ -123,6 +127,25 @@ class Graph:
       )
       found.update(zip(fetches, fetched))
     return [found[name] for name in names]
+
+  def reduction(self, index: int) -> tuple[str, int, int] | None:
+    """Recognizes a result that is a sum or a maximum of two parameters.
+
+    Returns:
+      The op, 'AddV2' or 'Maximum', and the indices of both parameters; `None`
+      for any other result.
+    """
+    nodes = {node.name: node for node in self.graph_def.node}
+    node = nodes[defs.node_name(self.results[index])]
+    while node.op == 'Identity':
+      node = nodes[defs.node_name(node.input[0])]
+    if node.op not in ('AddV2', 'Maximum'):
+      return None
+    sides = [defs.tensor_name(name) for name in node.input]
+    if not set(sides) <= set(self.parameters):
+      return None
+    left, right = (self.parameters.index(side) for side in sides)
+    return node.op, left, right
 
   def replaceable(self, index: int) -> bool:
     """Returns whether a stand-in may be passed for a dataset parameter.

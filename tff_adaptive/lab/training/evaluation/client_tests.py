@@ -142,13 +142,15 @@ class Tuner:
     self._weights = tff.learning.models.ModelWeights.from_model(self._model)
     self._rate = rate
     self._seed = seed
-    self._step_seed = randomness.seed_variable(self._model)
+    self._step_seed = randomness.seeded(self._model).seed
     self._step = tf.function(self._one_batch, reduce_retracing=True)
 
   def _one_batch(self, batch: structures.Examples, step: tf.Tensor) -> None:
     if self._step_seed is not None:
       self._step_seed.assign(
-        randomness.step_seed(self._seed, tf.constant(0), step, batch)
+        randomness.step_seed(
+          self._seed, tf.constant(0), step, randomness.fingerprint(batch)
+        )
       )
     variables = list(self._weights.trainable)
     with tf.GradientTape() as tape:

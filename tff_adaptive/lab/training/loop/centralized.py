@@ -142,7 +142,7 @@ class CentralizedRounds:
     initial_weights.assign_weights_to(self._model)
     self._optimizer = optimizer
     self._seed = seed
-    self._step_seed = in_round.seed_variable(self._model)
+    self._step_seed = in_round.seeded(self._model).seed
     self._metrics = tff_internals.eager_metrics(self._model)
     # Tuples, as AutoGraph would stack a list carried by a loop to one tensor.
     specs = tuple(
@@ -167,7 +167,9 @@ class CentralizedRounds:
     for batch in dataset:
       if self._step_seed is not None:
         self._step_seed.assign(
-          in_round.step_seed(self._seed, round_number, step, batch)
+          in_round.step_seed(
+            self._seed, round_number, step, in_round.fingerprint(batch)
+          )
         )
       with tf.GradientTape() as tape:
         output = self._model.forward_pass(batch, training=True)

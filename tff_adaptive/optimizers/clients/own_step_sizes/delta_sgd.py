@@ -128,7 +128,7 @@ class DeltaSgd(protocol.LocalOptimizer):
       batch = protocol.require_batch(
         batch, "Delta-SGD with smoothness_batch='same'"
       )
-      previous_gradients = tf.cond(
+      previous_gradients = tree.cond(
         is_first,
         lambda: gradients,
         lambda: tree.dense(weights, batch.gradient_fn(state['previous'])),

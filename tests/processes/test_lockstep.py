@@ -1,0 +1,211 @@
+"""Clients that take each local step together compute what each does alone."""
+
+import logging
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tests import tiers
+from tff_adaptive import algorithms
+from tff_adaptive import models
+from tff_adaptive import runtime
+from tff_adaptive.runtime import rows
+
+from . import linear
+
+# Several batches with a smaller last one, one batch, part of one, and none.
+_SIZES = (23, 10, 4, 31, 0, 17)
+_BATCH = 10
+_SPEC = (tf.TensorSpec([None, 6, 6, 1]), tf.TensorSpec([None], tf.int32))
+_RATES = {
+  name: {'client_learning_rate': 0.05}
+  for name in ('fednova', 'feddyn', 'scaffold')
+}
+_NEED_MORE = {'fedbn'}
+
+
+def _layers(layers, entrance):
+  """Convolution, pooling, a regularized kernel and dropout."""
+  return [
+    entrance,
+    layers.Conv2D(3, 3, activation='relu', kernel_regularizer='l2'),
+    layers.MaxPool2D(),
+    layers.Conv2D(4, 2, padding='same', activation='relu'),
+    layers.Flatten(),
+    layers.Dropout(0.3),
+    layers.Dense(4),
+  ]
+
+
+def _keras_2():
+  layers = tf.keras.layers
+  return tf.keras.Sequential(_layers(layers, layers.InputLayer((6, 6, 1))))
+
+
+def _keras_3():
+  import keras  # pylint: disable=g-import-not-at-top
+
+  layers = keras.layers
+  return keras.Sequential(_layers(layers, layers.Input((6, 6, 1))))
+
+
+def _model_fn(version, reduction='sum_over_batch_size'):
+  if version == 2:
+    build, kind = _keras_2, tf.keras
+  else:
+    import keras as kind  # pylint: disable=g-import-not-at-top
+
+    build = _keras_3
+  return models.model_fn(
+    build,
+    input_spec=_SPEC,
+    loss=kind.losses.SparseCategoricalCrossentropy(
+      from_logits=True, reduction=reduction
+    ),
+    metrics=[
+      kind.metrics.SparseCategoricalAccuracy,
+      lambda: kind.metrics.SparseTopKCategoricalAccuracy(2, name='top_2'),
+    ],
+  )
+
+
+def _clients(sizes=_SIZES):
+  rng = np.random.default_rng(0)
+  return [
+    (
+      rng.normal(size=(n, 6, 6, 1)).astype(np.float32),
+      rng.integers(0, 4, n).astype(np.int32),
+    )
+    for n in sizes
+  ]
+
+
+def _as_rows(arrays):
+  return rows.RowBatches(tf.nest.map_structure(tf.constant, arrays), _BATCH)
+
+
+def _as_dataset(arrays):
+  return tf.data.Dataset.from_tensor_slices(arrays).batch(_BATCH)
+
+
+def _run(process, vectorize, data, rounds=3, **context):
+  """All numbers of some rounds, from weights that are always the same."""
+  runtime.set_in_process_context(vectorize_clients=vectorize, **context)
+  rng = np.random.default_rng(1)
+  state = process.initialize()
+  weights = tf.nest.map_structure(
+    lambda w: rng.normal(0, 0.3, np.shape(w)).astype(np.float32),
+    process.get_model_weights(state),
+  )
+  state = process.set_model_weights(state, weights)
+  kept = []
+  if hasattr(process, 'initialize_client_state'):
+    kept = [[process.initialize_client_state() for _ in data]]
+  for _ in range(rounds):
+    output = process.next(state, *kept, data)
+    state = output.state
+    if kept:
+      kept = [output.client_states]
+  leaves = tf.nest.flatten((state, output.metrics, kept))
+  return [np.asarray(leaf) for leaf in leaves]
+
+
+def _check_equal(ours, theirs, tolerance=1e-5):
+  for a, b in zip(ours, theirs, strict=True):
+    if a.dtype.kind == 'f':
+      scale = np.abs(b).max(initial=1e-6)
+      np.testing.assert_allclose(a / scale, b / scale, atol=tolerance)
+    else:
+      np.testing.assert_array_equal(a, b)
+
+
+@pytest.fixture(autouse=True)
+def messages_of_the_runtime(caplog):
+  caplog.set_level(logging.INFO, 'tff_adaptive.runtime')
+
+
+@pytest.mark.parametrize(
+  'method, version',
+  tiers.exhaustive_but(
+    [
+      ('delta_sgd', 3),
+      ('fedada2_blended', 2),
+      ('fedsps_global', 2),
+      ('mime', 3),
+      ('moon', 2),
+      ('scaffold', 3),
+    ],
+    [
+      (method, version)
+      for method in sorted(set(algorithms.names()) - _NEED_MORE)
+      for version in (2, 3)
+    ],
+  ),
+)
+def test_clients_together_compute_what_each_does_alone(method, version, caplog):
+  process = algorithms.build(
+    method, _model_fn(version), **_RATES.get(method, {})
+  )
+  data = [_as_rows(arrays) for arrays in _clients()]
+  alone = _run(process, 'false', data)
+  _check_equal(_run(process, 'true', data), alone)
+  assert 'one at a time' not in caplog.text
+
+
+def test_data_may_be_datasets_or_lists_and_losses_sums():
+  process = algorithms.build(
+    'fedavg', _model_fn(2, 'sum'), client_learning_rate=0.01
+  )
+  arrays = _clients()
+  alone = _run(process, 'false', [_as_rows(own) for own in arrays])
+  lists = [list(_as_dataset(own)) for own in arrays]
+  for data in ([_as_dataset(own) for own in arrays], lists):
+    _check_equal(_run(process, 'true', data), alone)
+
+
+def test_bits_do_not_depend_on_threads():
+  process = algorithms.build('fedadam', _model_fn(2))
+  data = [_as_rows(own) for own in _clients((7, 31, 12, 9, 26, 3, 18, 40, 5))]
+  one, *others = (
+    _run(process, 'true', data, max_concurrent_clients=n) for n in (1, 2, 4)
+  )
+  for other in others:
+    for a, b in zip(one, other, strict=True):
+      np.testing.assert_array_equal(a, b)
+
+
+def test_a_client_that_diverges_is_left_out_alone():
+  arrays = _clients()
+  arrays[1][0][3] = np.nan
+  process = algorithms.build('fedadam', _model_fn(2))
+  data = [_as_rows(own) for own in arrays]
+  alone = _run(process, 'false', data, rounds=1)
+  _check_equal(_run(process, 'true', data, rounds=1), alone)
+
+
+def test_what_cannot_train_together_trains_alone_and_says_why(caplog):
+  process = algorithms.build('fedadam', linear.functional_model())
+  runtime.set_in_process_context(vectorize_clients='true')
+  together, _ = linear.run(process, 2)
+  runtime.set_in_process_context(vectorize_clients='false')
+  alone, _ = linear.run(process, 2)
+  np.testing.assert_array_equal(together, alone)
+  assert 'FunctionalModel is one number for a batch' in caplog.text
+
+
+def test_computations_of_others_run_one_client_at_a_time():
+  process = tff.learning.algorithms.build_unweighted_fed_avg(
+    linear.model_fn, tff.learning.optimizers.build_sgdm(0.05)
+  )
+  runtime.set_in_process_context(vectorize_clients='true')
+  together, _ = linear.run(process, 2)
+  runtime.set_in_process_context(vectorize_clients='false')
+  alone, _ = linear.run(process, 2)
+  np.testing.assert_array_equal(together, alone)
+
+
+def test_an_unknown_choice_is_refused():
+  with pytest.raises(ValueError, match="'auto', 'true' or 'false', got 'yes'"):
+    runtime.create_in_process_context(vectorize_clients='yes')

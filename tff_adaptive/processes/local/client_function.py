@@ -1,0 +1,381 @@
+"""Functions of a client's batches, for one client or for a cohort.
+
+A client function has three parts: `begin` prepares, `step` takes a batch, and
+`finish` builds the result. A client calls `step` in a loop over its batches. A
+cohort calls each part once for all clients, by `tf.vectorized_map`, with the
+loop outside; a client that has no batch left stays as it is.
+"""
+
+import abc
+import collections
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import Generic
+from typing import NamedTuple
+from typing import Optional
+from typing import TypeVar
+
+import attrs
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_adaptive import cohorts
+from tff_adaptive import masking
+from tff_adaptive import structures
+from tff_adaptive import vectorizing
+from tff_adaptive.optimizers import tree
+from tff_adaptive.processes.local import autograph
+from tff_adaptive.processes.local import local_model
+from tff_adaptive.processes.local import tensor_model
+
+ConstantsT = TypeVar('ConstantsT')
+SoFarT = TypeVar('SoFarT')
+_Local = local_model.LocalModel[Any]
+
+
+class Seen(NamedTuple):
+  """What is known of a client's data before its first step.
+
+  Attributes:
+    num_examples: Examples that the client iterates, int64 scalar.
+    num_batches: Their batches, int64 scalar.
+    mark: Their fingerprint, int32 scalar; 0 unless the function draws.
+  """
+
+  num_examples: tf.Tensor
+  num_batches: tf.Tensor
+  mark: tf.Tensor
+
+
+class ClientFunction(abc.ABC, Generic[ConstantsT, SoFarT]):
+  """A function of a client's batches and of what the server sent.
+
+  `arguments` are the parameters of the TFF computation except the data, in
+  their Python containers.
+
+  Attributes:
+    model: The model.
+    objective: What it must be able to compute; `None` for the loss alone.
+    needs_client_size: Whether `begin` needs `Seen`.
+    draws: Whether it needs the fingerprint in it.
+  """
+
+  model: local_model.Model
+  objective: Optional[local_model.RepresentationRequest]
+
+  @property
+  def needs_client_size(self) -> bool:
+    return False
+
+  @property
+  def draws(self) -> bool:
+    return False
+
+  @abc.abstractmethod
+  def begin(
+    self, local: _Local, arguments: Sequence[Any], seen: Optional[Seen]
+  ) -> tuple[ConstantsT, SoFarT]:
+    """Returns constants of a client's steps, and the state before the first."""
+
+  @abc.abstractmethod
+  def step(
+    self,
+    local: _Local,
+    arguments: Sequence[Any],
+    constants: ConstantsT,
+    so_far: SoFarT,
+    batch: structures.Examples,
+  ) -> SoFarT:
+    """Returns the state after another batch."""
+
+  @abc.abstractmethod
+  def finish(
+    self,
+    local: _Local,
+    arguments: Sequence[Any],
+    constants: ConstantsT,
+    so_far: SoFarT,
+  ) -> structures.Structure:
+    """Returns the result, given the state after the last batch."""
+
+  def most_steps(self, constants: ConstantsT) -> Optional[tf.Tensor]:
+    """Returns the number of batches to take, int64 scalar; `None` for all."""
+    del constants
+    return None
+
+
+def computation(
+  function: ClientFunction[Any, Any], types: Sequence[tff.Type]
+) -> tff.Computation:
+  """Builds the TFF computation of a client function, with its cohort form.
+
+  Args:
+    function: The function.
+    types: Types of state, weights and data, in this order, and of what else it
+      takes.
+  """
+  seen: list[Sequence[Any]] = []
+
+  def of_client(*parameters: Any) -> structures.Structure:
+    seen[:] = [parameters]
+    state, weights, data, *others = parameters
+    return _for_one(function, (state, weights, *others), data)
+
+  # TFF takes functions of a fixed number of arguments only.
+  fixed = {
+    3: lambda a, b, c: of_client(a, b, c),
+    4: lambda a, b, c, d: of_client(a, b, c, d),
+    5: lambda a, b, c, d, e: of_client(a, b, c, d, e),
+    6: lambda a, b, c, d, e, f: of_client(a, b, c, d, e, f),
+  }[len(types)]
+  made = tff.tensorflow.computation(fixed, list(types))
+  cohorts.register(made, _CohortForm(function, *seen))
+  return made
+
+
+def _for_one(
+  function: ClientFunction[Any, Any],
+  arguments: Sequence[Any],
+  data: tf.data.Dataset,
+) -> structures.Structure:
+  """Calls a client function, inside the graph of a TFF computation."""
+  local = local_model.create(function.model)
+  if function.objective is not None:
+    local.check_objective(function.objective)
+
+  @tf.function(autograph=False)
+  def traced(
+    arguments: Sequence[Any], data: tf.data.Dataset
+  ) -> structures.Structure:
+    looked = None
+    if function.needs_client_size:
+      looked = _look_at(local, data, function.draws)
+    constants, start = function.begin(local, arguments, looked)
+
+    def step(so_far: Any, batch: structures.Examples) -> Any:
+      return function.step(local, arguments, constants, so_far, batch)
+
+    end = autograph.fold(step, start, data, function.most_steps(constants))
+    return function.finish(local, arguments, constants, end)
+
+  return traced(arguments, data)
+
+
+def _look_at(local: _Local, data: tf.data.Dataset, draws: bool) -> Seen:
+  """Counts examples and batches, and fingerprints the client's data."""
+
+  def add(so_far: Seen, batch: structures.Examples) -> Seen:
+    return Seen(
+      so_far.num_examples + local.batch_size(batch),
+      so_far.num_batches + 1,
+      so_far.mark + local.fingerprint(batch) if draws else so_far.mark,
+    )
+
+  start = tf.constant(0, tf.int64), tf.constant(0, tf.int64), tf.constant(0)
+  return autograph.fold(add, Seen(*start), data)
+
+
+class _CohortForm:
+  """A client function for a cohort; see `cohorts.CohortForm`."""
+
+  def __init__(
+    self, function: ClientFunction[Any, Any], parameters: Sequence[Any]
+  ):
+    """Traces nothing yet.
+
+    Args:
+      function: The function.
+      parameters: What it was traced with, whose containers are used.
+    """
+    self._function = function
+    self._batch_spec = parameters[2].element_spec
+    self._parameters = _map(lambda leaf: None, parameters)
+
+  def __call__(
+    self,
+    leaves: Sequence[Optional[tf.Tensor]],
+    stacked: Sequence[bool],
+    batches: cohorts.Batches,
+  ) -> list[tf.Tensor]:
+    function = self._function
+    if isinstance(function.model, tff.learning.models.FunctionalModel):
+      raise masking.MaskError(
+        'the loss of a FunctionalModel is one number for a batch'
+      )
+    with tree.without_branches():
+      local = tensor_model.TensorModel(function.model)
+      if function.objective is not None:
+        local.check_objective(function.objective)
+      clients = _Clients(self, leaves, stacked, batches.begin.shape[0])
+      steps = _Steps(batches, self._batch_spec)
+      looked = None
+      if function.needs_client_size:
+        looked = steps.look(local, function.draws)
+      constants, so_far = clients.call(
+        lambda arguments, looked: function.begin(local, arguments, looked),
+        looked,
+      )
+
+      def take(
+        so_far: Any, batch: Any, mask: tf.Tensor, more: tf.Tensor
+      ) -> Any:
+        def one(
+          arguments: Sequence[Any],
+          constants: Any,
+          so_far: Any,
+          batch: structures.Examples,
+          mask: tf.Tensor,
+          more: tf.Tensor,
+        ) -> Any:
+          local.mask = mask
+          after = function.step(local, arguments, constants, so_far, batch)
+          return tf.nest.map_structure(
+            lambda new, old: tf.where(more, new, old), after, so_far
+          )
+
+        return clients.call(one, constants, so_far, batch, mask, more)
+
+      so_far = steps.fold(take, so_far, function.most_steps(constants))
+      local.mask = None
+      result = clients.call(
+        lambda arguments, constants, so_far: function.finish(
+          local, arguments, constants, so_far
+        ),
+        constants,
+        so_far,
+      )
+    return _leaves(result)
+
+  def parameters(self, leaves: Iterator[Any]) -> Sequence[Any]:
+    """Packs the parameter's leaves; the data's is left out."""
+    packed = _map(lambda _: next(leaves), self._parameters)
+    return (*packed[:2], *packed[3:])
+
+
+class _Clients:
+  """The parameters of several clients, shared or one each."""
+
+  def __init__(
+    self,
+    form: _CohortForm,
+    leaves: Sequence[Optional[tf.Tensor]],
+    stacked: Sequence[bool],
+    count: int,
+  ):
+    self._form = form
+    self._count = count
+    self._leaves = leaves
+    self._own = [i for i, each in enumerate(stacked) if each]
+
+  def call(self, function: Callable[..., Any], *values: Any) -> Any:
+    """Calls a function of a client's arguments and stacked values."""
+
+    def one(own: Sequence[tf.Tensor], *values: Any) -> Any:
+      leaves = list(self._leaves)
+      for place, leaf in zip(self._own, own):
+        leaves[place] = leaf
+      return function(self._form.parameters(iter(leaves)), *values)
+
+    own = [self._leaves[i] for i in self._own]
+    return vectorizing.over_clients(self._count, one, own, *values)
+
+
+class _Steps:
+  """The steps of several clients, whose batches are gathered one by one."""
+
+  def __init__(self, batches: cohorts.Batches, batch_spec: Any):
+    self._batches = batches
+    self._spec = batch_spec
+    self._sizes = batches.end - batches.begin
+    self._counts = -(-self._sizes // batches.batch_size)
+
+  def fold(
+    self,
+    take: Callable[..., Any],
+    start: Any,
+    most: Optional[tf.Tensor] = None,
+  ) -> Any:
+    """Folds `take(so_far, batch, mask, more)` over the steps.
+
+    Args:
+      take: Its arguments are stacked: the state, a batch for each client, which
+        of its examples count, and whether the client has this step at all.
+      start: The initial state.
+      most: Each client's largest number of steps; `None` for all.
+    """
+    counts = self._counts
+    if most is not None:
+      counts = tf.minimum(counts, tf.cast(most, tf.int32))
+
+    def body(number: tf.Tensor, so_far: Any) -> tuple[tf.Tensor, Any]:
+      batch, mask = self._at(number)
+      return number + 1, take(so_far, batch, mask, number < counts)
+
+    *_, end = tf.while_loop(
+      lambda number, _: number < tf.reduce_max(counts),
+      body,
+      (tf.constant(0), start),
+    )
+    return end
+
+  def _at(self, number: tf.Tensor) -> tuple[structures.Examples, tf.Tensor]:
+    """Returns a batch for each client, and which of its examples count."""
+    begin, end = self._batches.begin, self._batches.end
+    size = self._batches.batch_size
+    places = begin[:, tf.newaxis] + number * size + tf.range(size)
+    mask = places < end[:, tf.newaxis]
+    # A client's own rows fill up its batches: another's may not be finite.
+    places = tf.minimum(places, tf.maximum(end - 1, 0)[:, tf.newaxis])
+    batch = tf.nest.pack_sequence_as(
+      self._spec, [tf.gather(rows, places) for rows in self._batches.rows]
+    )
+    return batch, mask
+
+  def look(self, local: _Local, draws: bool) -> Seen:
+    """Returns what is known of the clients' data, stacked."""
+    marks = tf.zeros_like(self._sizes)
+    if draws:
+
+      def mark(
+        so_far: tf.Tensor, batch: Any, mask: tf.Tensor, more: tf.Tensor
+      ) -> tf.Tensor:
+        def one(batch: Any, mask: tf.Tensor) -> tf.Tensor:
+          local.mask = mask
+          return local.fingerprint(batch)
+
+        found = vectorizing.over_clients(mask.shape[0], one, batch, mask)
+        return so_far + tf.where(more, found, 0)
+
+      marks = self.fold(mark, marks)
+    return Seen(
+      tf.cast(self._sizes, tf.int64), tf.cast(self._counts, tf.int64), marks
+    )
+
+
+def _map(function: Callable[[Any], Any], value: Any) -> Any:
+  """Maps a structure's leaves in TFF's order, that of its containers."""
+  if isinstance(value, Mapping):
+    return collections.OrderedDict(
+      (name, _map(function, part)) for name, part in value.items()
+    )
+  if hasattr(value, '_fields'):
+    return type(value)(*(_map(function, part) for part in value))
+  if attrs.has(type(value)):
+    return type(value)(
+      **{
+        field.name: _map(function, getattr(value, field.name))
+        for field in attrs.fields(type(value))
+      }
+    )
+  if isinstance(value, (tuple, list)):
+    return type(value)(_map(function, part) for part in value)
+  return function(value)
+
+
+def _leaves(value: Any) -> list[Any]:
+  found: list[Any] = []
+  _map(found.append, value)
+  return found

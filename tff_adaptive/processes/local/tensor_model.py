@@ -1,0 +1,205 @@
+"""A client's Keras model as a function of tensors, over masked batches.
+
+For clients that train together: their weights and metrics are tensors that
+`tf.vectorized_map` stacks, and their batches are filled up to one size. The
+model's variables are `slots.Slot`s, which are filled before each pass.
+"""
+
+import collections
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
+from typing import Optional
+from typing import TypeVar
+from typing import Union
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_adaptive import masking
+from tff_adaptive import models
+from tff_adaptive import slots
+from tff_adaptive import structures
+from tff_adaptive import tff_internals
+from tff_adaptive.processes import randomness
+from tff_adaptive.processes.local import autograph
+from tff_adaptive.processes.local import local_model
+
+_Result = TypeVar('_Result')
+
+
+class Carry(NamedTuple):
+  """The model's state from one batch to the next.
+
+  Attributes:
+    trainable: The trainable weights.
+    others: The other weights, then the metrics' sums.
+  """
+
+  trainable: structures.FlatWeights
+  others: structures.FlatWeights
+
+
+class TensorModel(local_model.LocalModel[Carry]):
+  """A `VariableModel` made by Keras, without variables.
+
+  Attributes:
+    mask: Set before each batch.
+  """
+
+  def __init__(self, model_fn: Callable[[], tff.learning.models.VariableModel]):
+    """Builds the model, in the graph that is being traced.
+
+    Args:
+      model_fn: Builds it.
+
+    Raises:
+      MaskError: If its loss or its metrics cannot be masked.
+    """
+    with slots.in_place_of_variables(), models.without_values():
+      self._model = model_fn()
+      self._seed, self._draws = randomness.seeded(self._model)
+    masking.check(self._model)
+    weights = tff.learning.models.ModelWeights.from_model(self._model)
+    self._weights = tuple(tf.nest.flatten(weights.trainable))
+    self._others = (
+      *tf.nest.flatten(weights.non_trainable),
+      *self._model.local_variables,
+    )
+    self._none = self._metrics_of_no_data()
+    self.residuals = getattr(self._model, 'residuals', ())
+    self._represent: Optional[Callable[[structures.Examples], tf.Tensor]] = None
+    # By kind of pass, the number of draws of each layer before its first call:
+    # all its calls in a step draw the same numbers.
+    self._drawn: dict[str, collections.Counter[int]] = {}
+    self._most_draws: collections.Counter[int] = collections.Counter()
+
+  @property
+  def _inner(self) -> Any:
+    return tff_internals.unwrapped(self._model)
+
+  def _metrics_of_no_data(self) -> list[tf.Tensor]:
+    if isinstance(self._inner, models.Keras3Model):
+      self._inner.reset_metrics()
+    else:
+      for metric in tff_internals.metric_objects(self._inner):
+        metric.reset_state()
+    values = [v.read_value() for v in self._model.local_variables]
+    # Keras 2 resets outside of the graph, whose functions capture no tensors.
+    return [
+      tf.constant(v.numpy()) if hasattr(v, 'numpy') else v for v in values
+    ]
+
+  def check_objective(
+    self, objective: local_model.RepresentationRequest
+  ) -> None:
+    if objective.needs_representation:
+      part = local_model.before_last_layer(self._model)
+
+      def represent(batch: structures.Examples) -> tf.Tensor:
+        features = part(local_model.inputs_of(batch))
+        return tf.reshape(features, [tf.shape(features)[0], -1])
+
+      self._represent = represent
+
+  def set_seed(self, seed: Callable[[], tf.Tensor]) -> None:
+    if self._seed is not None:
+      self._seed.assign(seed())
+
+  def begin(self, weights: structures.ModelWeights) -> Carry:
+    fixed = tf.nest.flatten(weights.non_trainable)
+    return Carry(
+      tuple(tf.nest.flatten(weights.trainable)), (*fixed, *self._none)
+    )
+
+  def trainable(self, carry: Carry) -> structures.FlatWeights:
+    return carry.trainable
+
+  def with_trainable(
+    self, carry: Carry, weights: structures.FlatWeights
+  ) -> Carry:
+    return carry._replace(trainable=tuple(weights))
+
+  def _pass(self, kind: str, carry: Carry, call: Callable[[], _Result]) -> Any:
+    """Fills the slots, and calls the model with the draws of this kind."""
+    for slot, value in zip(
+      (*self._weights, *self._others), (*carry.trainable, *carry.others)
+    ):
+      slot.assign(value)
+    self._draws.clear()
+    self._draws.update(self._drawn.setdefault(kind, self._most_draws.copy()))
+    result = call()
+    self._most_draws |= self._draws
+    return result
+
+  def _evaluate(
+    self, carry: Carry, batch: structures.Examples, term: local_model.Term
+  ) -> tuple[Carry, local_model.Evaluated]:
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+      tape.watch(carry.trainable)
+      loss = self._pass(
+        'forward',
+        carry,
+        lambda: autograph.call(masking.forward, self._model, batch, self.mask),
+      )
+      others = tuple(slot.read_value() for slot in self._others)
+      added = term(carry.trainable, lambda: self._representation(carry, batch))
+      loss = tf.cast(loss, tf.float32) + added
+    gradients = tape.gradient(
+      loss,
+      carry.trainable,
+      unconnected_gradients=tf.UnconnectedGradients.ZERO,
+    )
+    evaluated = local_model.Evaluated(
+      loss,
+      local_model.dense(gradients, carry.trainable),
+      self.batch_size(batch),
+    )
+    return carry._replace(others=others), evaluated
+
+  def evaluate(
+    self, carry: Carry, batch: structures.Examples, term: local_model.Term
+  ) -> tuple[Carry, local_model.Evaluated]:
+    return self._evaluate(carry, batch, term)
+
+  def gradients_at(
+    self,
+    carry: Carry,
+    weights: structures.FlatWeights,
+    batch: structures.Examples,
+    term: local_model.Term,
+  ) -> structures.FlatWeights:
+    elsewhere = self.with_trainable(carry, weights)
+    return self._evaluate(elsewhere, batch, term)[1].gradients
+
+  def represent_at(
+    self,
+    carry: Carry,
+    weights: structures.FlatWeights,
+    batch: structures.Examples,
+  ) -> tf.Tensor:
+    return self._representation(self.with_trainable(carry, weights), batch)
+
+  def _representation(
+    self, carry: Carry, batch: structures.Examples
+  ) -> tf.Tensor:
+    represent = self._represent
+    assert represent is not None, 'check_objective comes first.'
+    return self._pass('represent', carry, lambda: represent(batch))
+
+  def metrics(
+    self, carry: Carry, discard: Union[bool, tf.Tensor]
+  ) -> structures.Metrics:
+    counted: Sequence[tf.Tensor] = carry.others[-len(self._none) :]
+    values = iter(
+      [tf.where(discard, none, own) for none, own in zip(self._none, counted)]
+    )
+    inner = self._inner
+    if isinstance(inner, models.Keras3Model):
+      variables = [(m.name, m.variables) for m in inner.metric_states]
+    else:
+      variables = [(m.name, m.variables) for m in inner.get_metrics()]
+    return collections.OrderedDict(
+      (name, [next(values) for _ in own]) for name, own in variables
+    )

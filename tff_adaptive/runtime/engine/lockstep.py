@@ -1,0 +1,276 @@
+"""Clients of a phase that train together, in one call for several of them.
+
+See `tff_adaptive.cohorts`. Used where every client's data are rows of known
+batches and the phase's client function has a cohort form; otherwise clients run
+one at a time.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import tensorflow as tf
+
+from tff_adaptive import cohorts
+from tff_adaptive.runtime import tff_functions
+from tff_adaptive.runtime.engine import dataset_cache
+from tff_adaptive.runtime.engine import fused as fused_lib
+from tff_adaptive.runtime.engine import nodes as nodes_lib
+
+_Values: TypeAlias = dict[nodes_lib.Leaf, tf.Tensor]
+
+
+class CannotVectorize(Exception):
+  """Raised where clients must train one at a time; its text is the reason."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+  """The data of several clients, as rows of common tensors.
+
+  Attributes:
+    components: Eager tensors [rows, ...].
+    begin: Each client's first row.
+    end: The row after its last.
+    batch_size: Number of rows of a batch; a client's last may have fewer.
+  """
+
+  components: Sequence[tf.Tensor]
+  begin: Sequence[int]
+  end: Sequence[int]
+  batch_size: int
+
+  @property
+  def padded_size(self) -> int:
+    """The batch size to compute with: no larger than the largest client."""
+    sizes = [e - b for b, e in zip(self.begin, self.end, strict=True)]
+    return min(self.batch_size, rounded_up(max(1, *sizes)))
+
+
+def rounded_up(count: int) -> int:
+  """Rounds a size up by a quarter at most, so that few sizes are traced."""
+  step = 1 << max(0, count.bit_length() - 3)
+  return -(-count // step) * step
+
+
+def joined(variants: Sequence[tf.Tensor]) -> Rows:
+  """Joins the rows of several clients.
+
+  Args:
+    variants: The clients' data, as `dataset_cache.client_variant` returns them.
+
+  Raises:
+    CannotVectorize: If their batches are not known or have other sizes.
+  """
+  found = []
+  for variant in variants:
+    rows = dataset_cache.rows_of(variant)
+    if rows is None:
+      raise CannotVectorize('the batches of a client are not known beforehand')
+    found.append(rows)
+  first = found[0]
+  if all(
+    rows.batch_size == first.batch_size
+    and all(a is b for a, b in zip(rows.components, first.components))
+    for rows in found
+  ):
+    return Rows(
+      first.components,
+      [rows.begin for rows in found],
+      [rows.end for rows in found],
+      first.batch_size,
+    )
+  sizes = [rows.end - rows.begin for rows in found]
+  size = max(min(r.batch_size, n) for r, n in zip(found, sizes, strict=True))
+  if any(
+    r.batch_size != size and n > r.batch_size
+    for r, n in zip(found, sizes, strict=True)
+  ):
+    raise CannotVectorize('clients have batches of different sizes')
+  shapes = {tuple(c.shape[1:] for c in rows.components) for rows in found}
+  if len(shapes) > 1:
+    raise CannotVectorize('clients have examples of different shapes')
+  ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+  with tf.device('/device:CPU:0'):
+    components = [
+      tf.concat(
+        [rows.components[i][rows.begin : rows.end] for rows in found], axis=0
+      )
+      for i in range(len(first.components))
+    ]
+  begins = [end - n for end, n in zip(ends, sizes, strict=True)]
+  return Rows(components, begins, ends, size)
+
+
+class GroupFailed(Exception):
+  """Raised if a call for several clients fails; which of them is unknown."""
+
+
+# Memory for a block's outputs.
+_BLOCK_BYTES = 64 << 20
+_MOST_IN_BLOCK = 512
+# Fewer clients do not divide a call's cost by much.
+_LEAST_IN_GROUP = 4
+
+
+def blocks(count: int, output_bytes: int | None) -> list[range]:
+  """Divides a cohort into blocks, whose outputs are in memory at once.
+
+  Args:
+    count: Number of clients.
+    output_bytes: Size of one client's outputs; `None` if unknown.
+  """
+  most = _BLOCK_BYTES // max(1, output_bytes or _BLOCK_BYTES)
+  return _divided(range(count), min(_MOST_IN_BLOCK, max(1, most)))
+
+
+def groups(block: range, threads: int) -> list[range]:
+  """Divides a block into groups, of which each thread runs one."""
+  wanted = max(1, min(threads, len(block) // _LEAST_IN_GROUP))
+  return _divided(block, -(-len(block) // wanted))
+
+
+def _divided(members: range, size: int) -> list[range]:
+  return [members[i : i + size] for i in range(0, len(members), size)]
+
+
+def stacked(tensors: Sequence[tf.Tensor], size: int) -> tf.Tensor:
+  """Stacks clients' tensors, and repeats the last one up to `size`."""
+  padding = [tensors[-1]] * (size - len(tensors))
+  with tf.device('/device:CPU:0'):
+    return tf.stack([*tensors, *padding])
+
+
+def numbers(values: Sequence[int], size: int) -> tf.Tensor:
+  """Returns numbers as int32 [size], followed by zeros."""
+  padding = [0] * (size - len(values))
+  with tf.device('/device:CPU:0'):
+    return tf.constant([*values, *padding], tf.int32)
+
+
+class Together:
+  """A phase's client function for several clients at once.
+
+  Attributes:
+    shared: Leaves of `fused.inputs` at the server.
+    own: Leaves of `fused.inputs` at clients, without the data.
+    data: The leaf of the clients' data.
+    output_slots: Slots of the outputs.
+  """
+
+  def __init__(self, fused: fused_lib.Fused):
+    """Traces nothing yet.
+
+    Args:
+      fused: The function for one client.
+
+    Raises:
+      CannotVectorize: If it has no form for several.
+    """
+    self._fused = fused
+    data = [leaf for leaf in fused.inputs if leaf.spec.dtype == tf.variant]
+    readers = [
+      node for node in fused.nodes if any(leaf in data for leaf in node.inputs)
+    ]
+    if len(data) != 1 or not readers:
+      raise CannotVectorize('clients do not have one dataset each')
+    for node in readers:
+      if node.graph is None or node.graph.cohort_form is None:
+        raise CannotVectorize('the computation is not one of this package')
+    if fused.ordered or any(
+      leaf.spec.dtype == tf.variant for leaf in fused.outputs
+    ):
+      raise CannotVectorize('clients must run one by one, in their order')
+    (self.data,) = data
+    self.shared = [x for x in fused.inputs if x.node.site is nodes_lib.SERVER]
+    self.own = [
+      x
+      for x in fused.inputs
+      if x.node.site is nodes_lib.CLIENT and x != self.data
+    ]
+    self.output_slots = [leaf.slot for leaf in fused.outputs]
+    self._functions: dict[tuple[int, int], tff_functions.FastFunction] = {}
+
+  def function(
+    self, clients: int, batch_size: int, components: Sequence[tf.Tensor]
+  ) -> tff_functions.FastFunction:
+    """Returns the function for a number of clients, traced once.
+
+    Its arguments are the tensors of `shared`, those of `own`, stacked, begin
+    and end of the clients' rows, int32 [clients], and the rows. Its results are
+    the tensors of the outputs, stacked.
+
+    Raises:
+      CannotVectorize: If TensorFlow cannot vectorize it.
+    """
+    key = clients, batch_size
+    if key not in self._functions:
+      specs = [
+        *(leaf.spec for leaf in self.shared),
+        *(_stacked(leaf.spec, clients) for leaf in self.own),
+        *[tf.TensorSpec([clients], tf.int32)] * 2,
+        *(tf.TensorSpec([None, *c.shape[1:]], c.dtype) for c in components),
+      ]
+
+      def body(*tensors: tf.Tensor) -> list[tf.Tensor]:
+        return self._build(clients, batch_size, tensors)
+
+      body.__name__ = f'clients_{clients}_batch_{batch_size}'
+      try:
+        # Not `wrap_function`, in whose graphs Keras builds no models.
+        traced = tf.function(body, input_signature=specs, autograph=False)
+        concrete = traced.get_concrete_function()
+      except (ValueError, TypeError, NotImplementedError) as e:
+        reason = str(e).partition('\n')[0]
+        raise CannotVectorize(reason) from e
+      self._functions[key] = tff_functions.FastFunction(concrete)
+    return self._functions[key]
+
+  def _build(
+    self, clients: int, batch_size: int, tensors: Sequence[tf.Tensor]
+  ) -> list[tf.Tensor]:
+    cut = len(self.shared) + len(self.own)
+    begin, end, *rows = tensors[cut:]
+    batches = cohorts.Batches(rows, begin, end, batch_size)
+    shared: _Values = dict(zip(self.shared, tensors))
+    stacked: _Values = dict(zip(self.own, tensors[len(self.shared) : cut]))
+    for node in self._fused.nodes:
+      wanted = range(len(node.specs))
+      if self.data in node.inputs:
+        assert node.graph is not None and node.graph.cohort_form is not None
+        made: Sequence[tf.Tensor] = node.graph.cohort_form(
+          [shared.get(x, stacked.get(x)) for x in node.inputs],
+          [x in stacked for x in node.inputs],
+          batches,
+        )
+      else:
+        made = _each(node, wanted, shared, stacked, clients)
+      stacked.update(zip(node.leaves, made, strict=True))
+    return [stacked[leaf] for leaf in self._fused.outputs]
+
+
+def _each(
+  node: nodes_lib.Node,
+  wanted: Sequence[int],
+  shared: _Values,
+  stacked: _Values,
+  clients: int,
+) -> Sequence[tf.Tensor]:
+  """Adds another node of the clients, such as a product with a weight."""
+  assert node.build is not None
+  build: Callable[..., Sequence[tf.Tensor]] = node.build
+  own = [leaf for leaf in node.inputs if leaf in stacked]
+  if not own:
+    made = build([shared[leaf] for leaf in node.inputs], wanted)
+    return [tf.repeat(t[tf.newaxis], clients, axis=0) for t in made]
+
+  def one(values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    known = {**shared, **dict(zip(own, values))}
+    return list(build([known[leaf] for leaf in node.inputs], wanted))
+
+  return tf.vectorized_map(one, [stacked[leaf] for leaf in own])
+
+
+def _stacked(spec: tf.TensorSpec, clients: int) -> tf.TensorSpec:
+  return tf.TensorSpec([clients, *spec.shape], spec.dtype)

@@ -25,11 +25,11 @@ def test_table_marks_the_best_and_tells_what_differs(tmp_path, capsys):
   assert lines[1].split()[:3] == ['A', 'fedavg', '200']
   assert lines[2].split()[:2] == ['B', 'fedadam']
   heading = lines[0].split('  ')
-  assert 'train loss' in [h.strip() for h in heading]
+  assert 'Training loss' in [h.strip() for h in heading]
   loss = results.load(good).measures()['train/loss']
-  assert f'{loss:.4g}*' in lines[1]
+  assert f'{loss:.3f}*' in lines[1]
   accuracy = results.load(good).measures()['validation/metric']
-  assert f'{accuracy:.4g}*' in lines[1]
+  assert f'{100 * accuracy:.2f}*' in lines[1]
   text = '\n'.join(lines)
   assert 'last 20 rounds' in text
   assert '--client_learning_rate 0.1 0.001' in ' '.join(text.split())

@@ -39,13 +39,6 @@ def build_options() -> options_lib.Options:
       'Draw one line per run, instead of means over seeds with confidence '
       'bands.',
     ),
-    parameters.Parameter(
-      'reference',
-      str,
-      None,
-      'Method highlighted beside the best five in reports on more than eight '
-      'methods; fedavg by default.',
-    ),
     parameters.Parameter('output', str, None, 'Output folder; by default DIR.'),
   )
 
@@ -66,7 +59,6 @@ def main(arguments: Sequence[str]) -> int:
     select=values['select'],
     output=None if output is None else pathlib.Path(output),
     apart=values['single_runs'],
-    reference=values['reference'],
     target=values['target'],
     directions=compare.directions(values),
   )

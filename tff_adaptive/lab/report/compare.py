@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import pathlib
 import string
@@ -11,26 +12,11 @@ from typing import Optional
 
 from tff_adaptive import errors
 from tff_adaptive.lab.recording import formatting
-from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.report import results as results_lib
 from tff_adaptive.lab.report import runs as runs_lib
 from tff_adaptive.lab.report import scores
 from tff_adaptive.lab.report import sections
 from tff_adaptive.lazy import pandas as pd
-
-# Measure, heading, and whether lower is better (`None`: depends on the metric).
-_COLUMNS: tuple[tuple[str, str, Optional[bool]], ...] = (
-  ('train/loss', 'train loss', True),
-  ('train/metric', 'train metric', None),
-  ('validation/loss', 'val. loss', True),
-  ('validation/metric', 'val. metric', None),
-  ('best/metric', 'best val. metric', None),
-  ('test/loss', 'test loss', True),
-  ('test/metric', 'test metric', None),
-  ('megabytes', 'MB sent', True),
-  ('seconds', 'seconds', True),
-  ('virtual_seconds', 'virtual s', True),
-)
 
 
 def find(
@@ -97,7 +83,7 @@ def tables(
     members = list(same.values())
     # Runs that differ only in their seeds are not ranked.
     repeated = len({run.configuration for run in members}) < len(members)
-    lines.append(table(same, target, starred=not repeated))
+    lines.append(table(same, rule, target, ranked=not repeated))
     if repeated:
       lines += ['', summary(members, rule, target)]
     parts.append('\n'.join(lines))
@@ -193,58 +179,45 @@ def _titles(runs: Sequence[runs_lib.Run]) -> list[str]:
 
 def table(
   named: Mapping[str, runs_lib.Run],
+  rule: scores.SelectionRule,
   target: Optional[float] = None,
   *,
-  starred: bool = True,
+  ranked: bool = True,
 ) -> str:
   """Renders one task's results.
 
   Args:
     named: The runs, by the letters that denote them.
+    rule: The selection rule.
     target: As for `tables`.
-    starred: Whether to mark the best value of every column.
+    ranked: Whether to mark the best value of every column, if all runs are
+      finished.
   """
   runs = list(named.values())
-  level = runs_lib.common_level(runs) if target is None else target
-  measures = pd.DataFrame([run.measures() for run in runs], index=list(named))
-  shown = [c for c in _COLUMNS if c[0] in measures]
-  if level is not None:
-    until = [run.until(level, metric_names.VIRTUAL_SECONDS) for run in runs]
-    if any(seconds is not None for seconds in until):
-      heading = f'virtual s to {formatting.number(level)}'
-      measures[heading] = until
-      shown.append((heading, heading, True))
-  columns = {
+  ranked = ranked and all(run.finished for run in runs)
+  each = [sections.Configuration(r.method, r.settings, [r]) for r in runs]
+  judge = sections.Judge(rule, runs[0].metric, runs[0].rises)
+  columns = [
+    c if ranked else dataclasses.replace(c, less=None)
+    for c in results_lib.columns(each, judge, target)
+  ]
+  words = {
     '': list(named),
-    'method': [run.method for run in runs],
-    'rounds': [
+    'Method': [run.method for run in runs],
+    'Rounds': [
       f'{run.rounds}'
       + ('' if run.finished else f' of {run.settings["total_rounds"]}')
       for run in runs
     ],
   }
-  finished = [run.finished for run in runs]
-  for key, heading, less in shown:
-    values = measures[key].astype(float)
-    best = _starred(values[finished], runs, less) if starred else None
-    columns[heading] = [
-      '-' if pd.isna(v) else formatting.number(v) + ('*' if i == best else '')
-      for i, v in values.items()
-    ]
-  cells = [list(columns), *map(list, zip(*columns.values(), strict=True))]
-  metrics = dict.fromkeys(
-    metric_names.short(r.metric) for r in runs if r.metric
-  )
   window = {scores.window(run.rounds) for run in runs}
   over = f'{window.pop()}' if len(window) == 1 else 'tenth of the'
   lines = [
-    *formatting.aligned(cells, left=2),
+    results_lib.as_text(results_lib.Results(words, columns)),
     '',
-    f'metric: {", ".join(metrics) or "none"}; training and validation are '
-    f'means over the last {over} rounds'
-    + ('; * better than all others that are finished' * starred),
+    f'training and validation are means over the last {over} rounds'
+    + ('; * better than all others' * ranked),
     '',
-    *_gaps(named),
   ]
   settings = pd.DataFrame([r.settings for r in runs], dtype=object)
   rows = [
@@ -253,47 +226,7 @@ def table(
     if settings[n].map(repr).nunique() > 1
   ]
   if rows:
-    lines += [
-      'what differs',
-      *formatting.aligned([['', *named], *rows], left=1),
-    ]
-    lines.append('')
+    differs = formatting.aligned([['', *named], *rows], left=1)
+    lines += ['what differs', *differs, '']
   lines += [f'{label}  {run.path}' for label, run in named.items()]
   return '\n'.join(lines)
-
-
-def _starred(
-  values: pd.Series, runs: Sequence[runs_lib.Run], less: Optional[bool]
-) -> Optional[str]:
-  """Returns the label of the unique best value; `None` if there is none."""
-  if less is None:
-    kinds = {(run.metric, run.rises) for run in runs}
-    [*_, (_, rises)] = kinds
-    if len(kinds) > 1 or rises is None:
-      return None
-    less = not rises
-  ordered = values[values.abs() < float('inf')].sort_values(ascending=less)
-  shown = [formatting.number(v) for v in ordered.iloc[:2]]
-  return str(ordered.index[0]) if len({*shown}) == 2 else None
-
-
-def _gaps(named: Mapping[str, runs_lib.Run]) -> list[str]:
-  """Renders how far every run is behind the best centralized one."""
-  runs = list(named.values())
-  if len({run.metric for run in runs}) > 1 or runs[0].rises is None:
-    return []
-  measure = 'validation/metric' if runs[0].metric else 'validation/loss'
-  sign = 1 if runs[0].rises else -1
-  found = {
-    label: sign * run.measures()[measure]
-    for label, run in named.items()
-    if measure in run.measures()
-  }
-  central = [v for label, v in found.items() if not named[label].federated]
-  rows = [
-    [label, named[label].method, f'{max(central) - value:+.4f}']
-    for label, value in found.items()
-    if central and named[label].federated
-  ]
-  head = ['', 'method', 'gap to centralized']
-  return [*formatting.aligned([head, *rows], left=2), ''] if rows else []

@@ -285,12 +285,10 @@ def single_clients(
     column = f'{group}/{metric}'
 
     def series(run: results.Run, column: str = column) -> pd.DataFrame:
-      values = sorted(
-        (row[column] for row in run.clients if column in row),
-        reverse=not judge.more_is_better,
-      )
-      x = [(i + 1) / len(values) for i in range(len(values))]
-      return pd.DataFrame({'at': x, 'x': x, 'y': values})
+      values = run.clients.get(column, pd.Series(dtype=float)).dropna()
+      values = values.sort_values(ascending=judge.more_is_better)
+      x = np.arange(1, len(values) + 1) / len(values)
+      return pd.DataFrame({'at': x, 'x': x, 'y': values.to_numpy()})
 
     label = f'{judge.quality} {after or "on a client"}'
     drawn += _chart(

@@ -34,11 +34,6 @@ from tff_adaptive.lab.report import sweeps
 from tff_adaptive.lazy import vl_convert
 
 _HERE = pathlib.Path(__file__).parent
-# With more than `_MOST_COLOURS` methods, only the `_BEST` best have colours.
-_MOST_COLOURS = 8
-_BEST = 5
-# The default reference, which always has a colour.
-_REFERENCE = 'fedavg'
 # Suffixes of columns about single clients, with their headings.
 _OVER_CLIENTS = {
   'mean': 'mean over clients',
@@ -70,33 +65,6 @@ for (const fold of document.querySelectorAll('details')) {
 }
 draw(every).then(() => { document.documentElement.dataset.drawn = 'yes'; });
 """
-
-
-@dataclasses.dataclass(frozen=True)
-class _Part:
-  """A section of the page.
-
-  Attributes:
-    heading: The heading.
-    results: The table of results, if any configuration has finished.
-    clients: The table of the trained models' quality on single clients, if any.
-    settings: Per method, its settings in words and as flags.
-    shared: The flags that all its runs share.
-    missing: Methods without a result.
-    figures: Figures by heading, as names.
-    folded: Figures that are shown on demand, likewise.
-    constant: Columns that are the same in every round, in words.
-  """
-
-  heading: str
-  results: Optional[results_lib.Results]
-  clients: Optional[results_lib.Results]
-  settings: Sequence[tuple[str, str, Sequence[str]]]
-  shared: Sequence[str]
-  missing: Sequence[str]
-  figures: Mapping[str, Sequence[str]]
-  folded: Mapping[str, Sequence[str]]
-  constant: str
 
 
 @dataclasses.dataclass
@@ -134,14 +102,6 @@ class _Drawing:
     return name
 
 
-def _colours(order: Sequence[str], reference: str) -> dict[str, str]:
-  """Assigns colours to methods; if many, to the best and the reference."""
-  chosen = list(order)
-  if len(order) > _MOST_COLOURS:
-    chosen = [*order[:_BEST], *(m for m in order[_BEST:] if m == reference)]
-  return styles.colours(chosen)
-
-
 def _show(
   section: sections.Section,
   heading: str,
@@ -150,7 +110,7 @@ def _show(
   *,
   apart: bool,
   target: Optional[float],
-) -> _Part:
+) -> dict[str, Any]:
   """Builds a section of the page and collects its figures and tables."""
   best = judge.best_of(section.by_method)
   table = None
@@ -186,7 +146,7 @@ def _show(
     clients = _of_clients(best, judge)
   flags = section.varied()
   names = printed_names.methods(list(section.by_method))
-  return _Part(
+  return dict(
     heading=heading,
     results=table,
     clients=clients,
@@ -267,7 +227,6 @@ def write(
   select: Optional[str] = None,
   output: Optional[pathlib.Path] = None,
   apart: bool = False,
-  reference: Optional[str] = None,
   target: Optional[float] = None,
   directions: Optional[Mapping[str, bool]] = None,
 ) -> tuple[pathlib.Path, list[str]]:
@@ -278,8 +237,6 @@ def write(
     select: Name of a selection rule; the sweep's own unless given.
     output: The folder to write to; `folder` unless given.
     apart: Whether figures show runs one by one instead of means over seeds.
-    reference: The method that always has a colour, whatever its rank; FedAvg
-      unless given.
     target: Value of the validation metric (or loss) until which rounds and
       seconds are counted; the best that all runs reach, unless given.
     directions: Whether higher is better, by metric; see `runs.load`.
@@ -288,8 +245,7 @@ def write(
     The path of the page, and a sentence about each run that could not be read.
 
   Raises:
-    SettingsError: If there are no runs with results, or none of the method
-      `reference`.
+    SettingsError: If there are no runs with results.
   """
   runs, complaints = runs_lib.find(folder, directions)
   runs = [run for run in runs if run.rows]
@@ -301,21 +257,13 @@ def write(
   output = output or folder
   files.check_writable(output, '--output')
   every = sections.sections(runs)
-  everyone = list(dict.fromkeys(m for s in every for m in s.by_method))
-  if reference is not None and reference not in everyone:
-    raise errors.SettingsError(
-      f'--reference must be a method of these runs, {", ".join(everyone)}, got '
-      f'{reference!r}.'
-    )
   drawn = _Drawing()
   parts = []
   for number, section in enumerate(every, start=1):
     judge = section.judge(rule)
     drawn.prefix = '' if len(every) == 1 else f'{number}_'
-    order = everyone
-    if len(everyone) > _MOST_COLOURS:
-      order = list(judge.best_of(section.by_method))
-    drawn.colours = _colours(order, reference or _REFERENCE)
+    order = list(judge.best_of(section.by_method))
+    drawn.colours = styles.colours(order[: styles.MOST])
     heading = section.heading(every)
     parts.append(
       _show(section, heading, judge, drawn, apart=apart, target=target)

@@ -22,6 +22,7 @@ from tff_adaptive.lazy import pandas as pd
 # Measure, heading, and whether lower is better (`None`: depends on the metric).
 _MEASURES: tuple[tuple[str, str, Optional[bool]], ...] = (
   ('train/loss', 'training loss', True),
+  ('validation/loss', 'validation loss', True),
   ('validation/metric', 'validation {metric}', None),
   ('best/metric', 'best validation {metric}', None),
   ('test/metric', 'test {metric}', None),
@@ -167,7 +168,25 @@ def tabulate(
       seconds are counted; the best that all runs reach, unless given.
   """
   chosen = list(best.values())
-  columns = []
+  printed = printed_names.methods(list(section.by_method))
+  return Results(
+    {
+      'Method': [printed[method] for method in best],
+      'Settings tried': [f'{len(section.by_method[m])}' for m in best],
+      'Seeds': [c.seeds for c in chosen],
+      'Behind the best': behind(best, judge),
+    },
+    columns(chosen, judge, target),
+  )
+
+
+def columns(
+  chosen: Sequence[sections.Configuration],
+  judge: sections.Judge,
+  target: Optional[float] = None,
+) -> list[Column]:
+  """Returns the columns of numbers, a cell per configuration."""
+  found = []
   for measure, words, less in _MEASURES:
     is_metric = measure.endswith('/metric')
     cells = [
@@ -178,26 +197,15 @@ def tabulate(
       )
       for c in chosen
     ]
+    if less is None and judge.rises is not None:
+      less = not judge.rises
     if any(cells):
-      heading = words.format(metric=judge.quality)
-      columns.append(
-        Column(
-          printed_names.heading(heading, judge.metric if is_metric else None),
-          cells,
-          is_metric and judge.is_share,
-          not judge.more_is_better if less is None else less,
-        )
+      heading = printed_names.heading(
+        words.format(metric=judge.quality), judge.metric if is_metric else None
       )
-  printed = printed_names.methods(list(section.by_method))
-  return Results(
-    {
-      'Method': [printed[method] for method in best],
-      'Settings tried': [f'{len(section.by_method[m])}' for m in best],
-      'Seeds': [c.seeds for c in chosen],
-      'Behind the best': behind(best, judge),
-    },
-    [*columns, *_until(chosen, judge, target), *_gaps(chosen, judge)],
-  )
+      share = is_metric and judge.is_share
+      found.append(Column(heading, cells, share, less))
+  return [*found, *_until(chosen, judge, target), *_gaps(chosen, judge)]
 
 
 def behind(best: sections.Best, judge: sections.Judge) -> list[str]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import functools
 import io
-import math
 import pathlib
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
+
+import numpy as np
 
 from tff_adaptive import errors
 from tff_adaptive.algorithms import methods
@@ -25,6 +25,12 @@ from tff_adaptive.lazy import pandas as pd
 
 # Settings over which results are averaged.
 SEEDS = ('seed', 'client_datasets_random_seed')
+_EVERY_RUN_HAS = {
+  'task': str,
+  'algorithm': str,
+  'total_rounds': int,
+  'clients_per_round': int,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,8 +41,8 @@ class Run:
     path: The folder.
     settings: The settings in hparams.json, by flag.
     rows: Rows of metrics.csv, as numbers by column, without empty cells.
-    clients: Rows of clients.csv, one per client on which the trained model was
-      tested, as numbers by column; empty if it was not.
+    clients: The table of clients.csv, one row per client on which the trained
+      model was tested; empty if it was not.
     sweep: The sweep that the run belongs to, if any.
     directions: Whether higher is better, by metric, as far as the run or the
       caller says so.
@@ -45,7 +51,9 @@ class Run:
   path: pathlib.Path
   settings: Mapping[str, Any]
   rows: Sequence[Mapping[str, float]]
-  clients: Sequence[Mapping[str, float]] = ()
+  clients: pd.DataFrame = dataclasses.field(
+    default_factory=lambda: pd.DataFrame()
+  )
   sweep: Optional[sweeps.SweepRecord] = None
   directions: Mapping[str, bool] = dataclasses.field(default_factory=dict)
 
@@ -145,14 +153,10 @@ class Run:
     return methods.has_clients(str(self.settings.get('algorithm')))
 
   @property
-  def configuration(self) -> tuple[tuple[str, Any], ...]:
-    """All settings but the seeds; runs that share it are averaged."""
-    return tuple(
-      sorted(
-        ((k, v) for k, v in self.settings.items() if k not in SEEDS),
-        key=lambda item: item[0],
-      )
-    )
+  def configuration(self) -> tuple[tuple[str, str], ...]:
+    """All settings but the seeds, as text; runs that share it are averaged."""
+    settings = sorted(self.settings.items())
+    return tuple((k, repr(v)) for k, v in settings if k not in SEEDS)
 
   def measures(self) -> dict[str, float]:
     """Returns summary figures of the run; see `scores.measures`."""
@@ -176,17 +180,13 @@ def common_level(runs: Sequence[Run]) -> Optional[float]:
   virtual = any(metric_names.VIRTUAL_SECONDS in run.columns for run in runs)
   needed = metric_names.VIRTUAL_SECONDS if virtual else 'round'
   better = runs[0].rises
-  if better is None:
-    return None
   best = []
   for run in runs:
-    values = [
-      row[run.judged] for row in run.rows if run.judged in row and needed in row
-    ]
-    finite = [value for value in values if math.isfinite(value)]
-    if not finite:
+    there = run.table.reindex(columns=[needed, run.judged])
+    values = there[np.isfinite(there).all(axis=1)][run.judged]
+    if better is None or values.empty:
       return None
-    best.append((max if better else min)(finite))
+    best.append(float(values.max() if better else values.min()))
   return (min if better else max)(best)
 
 
@@ -230,31 +230,6 @@ def method_of(settings: Mapping[str, Any]) -> str:
   return name
 
 
-def _check_settings(path: pathlib.Path, settings: Mapping[str, Any]) -> None:
-  """Checks that settings have what every run has, with the expected types.
-
-  Raises:
-    SettingsError: If they are not those of a run.
-  """
-  wrong = [
-    name
-    for name in ('task', 'algorithm')
-    if not isinstance(settings.get(name), str)
-  ]
-  for name in ('total_rounds', 'clients_per_round'):
-    value = settings.get(name)
-    if not isinstance(value, int) or not 0 < value < 2**63:
-      wrong.append(name)
-  wrong += [k for k, v in settings.items() if isinstance(v, (dict, list))]
-  if wrong:
-    flag = wrong[0]
-    value = f'{settings[flag]!r:.40}' if flag in settings else 'missing'
-    raise errors.SettingsError(
-      f"{path} does not hold a run's settings: --{flag} is {value}; "
-      f'{tables.ADVICE}.'
-    )
-
-
 def load(
   path: pathlib.Path, directions: Optional[Mapping[str, bool]] = None
 ) -> Run:
@@ -277,7 +252,13 @@ def load(
       f"{path} is no run's folder: it has no {folder.hparams.name}."
     )
   settings = hparams['settings']
-  _check_settings(folder.hparams, settings)
+  for flag, kind in _EVERY_RUN_HAS.items():
+    if not isinstance(settings.get(flag), kind):
+      raise errors.SettingsError(
+        f"{folder.hparams} does not hold a run's settings: --{flag} is "
+        f'{repr(settings[flag])[:40] if flag in settings else "missing"}; '
+        f'{tables.ADVICE}.'
+      )
   try:
     rows = tables.RowFile(folder.metrics).numbers
   except errors.RunError as e:
@@ -293,21 +274,19 @@ def load(
   )
 
 
-def _read_clients(path: pathlib.Path) -> list[dict[str, float]]:
-  """Reads a table of single clients, without their names.
+def _read_clients(path: pathlib.Path) -> pd.DataFrame:
+  """Reads a table of single clients.
 
   Raises:
     SettingsError: If the table is damaged.
   """
   try:
     text = files.read(path).decode('utf-8')
-    return [
-      {k: float(v) for k, v in row.items() if k != 'client' and v}
-      for row in csv.DictReader(io.StringIO(text), strict=True)
-    ]
+    table = pd.read_csv(io.StringIO(text), dtype={'client': str})
+    return table.astype({c: float for c in table if c != 'client'})
   except FileNotFoundError:
-    return []
-  except (OSError, ValueError, TypeError, csv.Error) as e:
+    return pd.DataFrame()
+  except (OSError, ValueError) as e:
     raise errors.SettingsError(
       f'{path} cannot be read as a table of clients ({errors.reason(e)}); '
       f'{tables.ADVICE}.'

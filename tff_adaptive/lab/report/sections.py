@@ -296,9 +296,7 @@ def sections(runs: Sequence[results.Run]) -> list[Section]:
   for run in runs:
     methods_ = groups.setdefault(experiment(run.settings), {})
     configurations = methods_.setdefault(run.method, {})
-    # JSON may hold values that cannot be hashed.
-    key = tuple((k, repr(v)) for k, v in run.configuration)
-    configurations.setdefault(key, []).append(run)
+    configurations.setdefault(run.configuration, []).append(run)
   result = []
   for setting, methods_ in groups.items():
     by_method = {

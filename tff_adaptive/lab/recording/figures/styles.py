@@ -20,6 +20,8 @@ _COLOURS = (
   '#882255',
   '#999933',
 )
+# Number of methods that have a colour of their own.
+MOST = len(_COLOURS)
 # The colour of methods in the background.
 GREY = '#B4B4B4'
 # Lengths of strokes and gaps, in pixels.

@@ -11,6 +11,7 @@ Only `create` imports TensorFlow.
 
 from collections.abc import Mapping
 from typing import Any
+from typing import Optional
 from typing import TYPE_CHECKING
 
 from tasks import registry
@@ -111,6 +112,27 @@ def create(
     checked = {k: accepted[k].check(v) for k, v in options.items()}
     return user_tasks.create(described, checked)
   return _options_of(described)(**options).create()
+
+
+def check_data(name: str, /, **options: Any) -> Optional[int]:
+  """Checks that a task's data files exist, without TensorFlow.
+
+  Args:
+    name: One of `names()`, or 'package.module:function', which is not checked.
+    **options: As in `create`.
+
+  Returns:
+    The number of clients, if it is known.
+
+  Raises:
+    DataError: If a data file is missing or not the expected one.
+    ParameterError: If options and data are inconsistent.
+  """
+  described = info(name)
+  if described.own:
+    return None
+  found = _options_of(described)(**options).check_data(described.files)
+  return found or described.num_clients
 
 
 def _options_of(described: TaskInfo) -> type[shared.Options]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Sequence
 from typing import Any
 from typing import ClassVar
 from typing import Literal
 from typing import Optional
 from typing import TYPE_CHECKING
 
+from tasks.formats import data_files
 from tff_adaptive import parameters
 
 if TYPE_CHECKING:
@@ -71,6 +73,30 @@ class Options(parameters.Described, abc.ABC):
   def values(self) -> dict[str, Any]:
     """The options by name."""
     return dict(vars(self))
+
+  def check_data(self, files: Sequence[str]) -> Optional[int]:
+    """Checks that data files exist, before TensorFlow is imported.
+
+    Args:
+      files: Patterns of their names, of which each must match a file.
+
+    Returns:
+      The number of clients, if it is known.
+
+    Raises:
+      DataError: If a file is missing or invalid.
+      ParameterError: If options are inconsistent.
+    """
+    folder = data_files.cache_folder(self.cache_dir)
+    for name in files if self.data == 'native' else ():
+      # TFF's loaders put some of them into a folder called datasets.
+      places = (f'{name}*', f'datasets/{name}*')
+      if not any(any(folder.glob(place)) for place in places):
+        raise data_files.DataError(
+          f'There is no file {folder / name}; put it there, or name the folder '
+          'of such files by --cache_dir (docs/tasks.md says where to get them).'
+        )
+    return getattr(self, 'num_clients', None)
 
   @abc.abstractmethod
   def create(self) -> tff.simulation.baselines.BaselineTask:

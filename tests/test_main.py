@@ -70,6 +70,12 @@ def main_fixture():
   return main
 
 
+_TABLE = (
+  '--task=table',
+  f'--table_path={_ROOT}/docs/released_code/reddi2021.csv',
+  '--table_label=verdict',
+  '--table_features=line',
+)
 _AT_ONCE = [
   (['--help'], 0),
   (['--helpfull'], 0),
@@ -81,13 +87,18 @@ _AT_ONCE = [
   (['--task=mnist'], 2),
   (['--server_adam_beta_1=2'], 2),
   (['--server_optimizer=yogi', '--server_adam_beta_1=0.5'], 2),
+  (['--clients_per_round=50'], 2),
+  (['--task=emnist_character', '--cache_dir=.'], 2),
+  (['--task=table', '--table_path=none.csv'], 2),
+  ([*_TABLE, '--table_label=none'], 2),
+  ([*_TABLE, '--table_client=path', '--clients_per_round=500'], 2),
 ]
 _TOO_SLOW = 99
 
 
 @pytest.mark.parametrize(
   'arguments, code',
-  tiers.exhaustive_but([_AT_ONCE[i] for i in (0, 2, 5, 7)], _AT_ONCE),
+  tiers.exhaustive_but([_AT_ONCE[i] for i in (0, 2, 5, 7, 10, -2)], _AT_ONCE),
 )
 def test_answers_at_once_without_tensorflow(tmp_path, arguments, code):
   script = (

@@ -5,11 +5,17 @@ import importlib.util
 import pathlib
 import stat
 from collections.abc import Iterator
+from typing import Optional
 
 # Endings of files that pyarrow reads.
 ARROW = ('.parquet', '.arrow', '.feather')
 # Maximum size in bytes, over ten times the largest real file.
 MAX_BYTES = 4 << 30
+
+
+def cache_folder(cache_dir: Optional[str]) -> pathlib.Path:
+  """Returns `cache_dir`, or by default TFF's own folder."""
+  return pathlib.Path(cache_dir or '~/.tff').expanduser()
 
 
 def check(path: pathlib.Path, get: str = '') -> int:

@@ -27,11 +27,6 @@ _TABLES = {
 }
 
 
-def cache_folder(cache_dir: Optional[str]) -> pathlib.Path:
-  """Returns `cache_dir`, or by default TFF's own folder."""
-  return pathlib.Path(cache_dir or '~/.tff').expanduser()
-
-
 def find(
   cache_dir: Optional[str],
   name: str,
@@ -56,7 +51,7 @@ def find(
     DataError: If the file is missing, empty, truncated, not an SQLite file, or
       one of another data set.
   """
-  path = cache_folder(cache_dir) / name
+  path = data_files.cache_folder(cache_dir) / name
   get = (
     f'Put {name} into {path.parent} or pass --cache_dir; on a machine with a '
     f'network, tff.simulation.datasets.{loader}.load_data(cache_dir=...) '

@@ -357,7 +357,7 @@ class Cifar10Image(shared.Divided):
 
 
 def _load_cifar_10(cache_dir: str | None, seed: int) -> Any:
-  folder = sqlite_files.cache_folder(cache_dir)
+  folder = data_files.cache_folder(cache_dir)
   binary, jpegs = folder / 'cifar-10-batches-bin', folder / 'cifar10'
   get = (
     f'Unpack "CIFAR-10 binary version" of the CIFAR-10 home page into {folder},'
@@ -582,7 +582,7 @@ def _load_native(cache_dir: str | None, seed: int) -> Any:
 
 def _load_pooled(cache_dir: str | None, seed: int) -> Any:
   """Loads all training examples as arrays from either file format."""
-  folder = sqlite_files.cache_folder(cache_dir)
+  folder = data_files.cache_folder(cache_dir)
   binary = folder / 'cifar-100-binary'
   if binary.is_dir() and not (folder / _FILE).exists():
     get = f'Unpack "CIFAR-100 binary version" of its home page into {folder}.'

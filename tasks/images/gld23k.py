@@ -21,7 +21,6 @@ from tasks.formats import data_files
 from tasks.lazy import builders
 from tasks.lazy import client_data
 from tasks.lazy import preprocessing
-from tasks.lazy import sqlite_files
 from tasks.lazy import vit
 from tff_adaptive import parameters
 from tff_adaptive.lazy import tf
@@ -107,7 +106,7 @@ class Gld23k(shared.Options):
     if self.data == 'synthetic':
       train, test = _synthetic(stored_size, self.seed)
     else:
-      folder = sqlite_files.cache_folder(self.cache_dir)
+      folder = data_files.cache_folder(self.cache_dir)
       train, test = _load(folder, stored_size, keep_shape=crops)
     size = vit.Size(self.blocks, self.width, self.width // 64, 4 * self.width)
 

@@ -30,7 +30,6 @@ from tasks import shared
 from tasks import synthetic
 from tasks.formats import data_files
 from tasks.lazy import builders
-from tasks.lazy import sqlite_files
 from tasks.partitioners import splits
 from tff_adaptive import parameters
 from tff_adaptive.lazy import pandas
@@ -67,7 +66,7 @@ def create(
     labels, test_labels = labels[:500], labels[500:]
     read_groups = lambda: np.arange(500) // 25
   else:
-    place = sqlite_files.cache_folder(options['cache_dir']) / folder
+    place = data_files.cache_folder(options['cache_dir']) / folder
     get = (
       f'Put the four files of the data set (train- and t10k-, images-idx3- '
       f'and labels-idx1-ubyte, with or without .gz) into {place}.'

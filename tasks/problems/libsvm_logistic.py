@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 from typing import Literal
 from typing import Optional
@@ -18,7 +19,6 @@ from tasks import registry
 from tasks import shared
 from tasks.formats import data_files
 from tasks.lazy import builders
-from tasks.lazy import sqlite_files
 from tasks.partitioners import splits
 from tff_adaptive import parameters
 from tff_adaptive.lazy import tf
@@ -72,6 +72,10 @@ class LibsvmLogistic(shared.Divided):
   seed: parameters.NonNegativeInt = 0
   """Seed for the partition, the held-out examples and synthetic data."""
 
+  def check_data(self, files: Sequence[str]) -> Optional[int]:
+    del files
+    return super().check_data([f'libsvm/{self.dataset}'])
+
   def create(self) -> tff.simulation.baselines.BaselineTask:
     options = self.values
     num_features, has_test = _SETS[self.dataset]
@@ -79,7 +83,7 @@ class LibsvmLogistic(shared.Divided):
       features, labels = _synthetic(num_features, self.seed)
       has_test = False
     else:
-      folder = sqlite_files.cache_folder(self.cache_dir) / 'libsvm'
+      folder = data_files.cache_folder(self.cache_dir) / 'libsvm'
       get = f'Put {self.dataset} of the LIBSVM data collection into {folder}.'
       features, labels = read(
         folder / self.dataset, num_features=num_features, get=get

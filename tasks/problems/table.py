@@ -16,6 +16,7 @@ from typing import Annotated
 from typing import Any
 from typing import ClassVar
 from typing import Literal
+from typing import NamedTuple
 from typing import Optional
 
 import numpy as np
@@ -48,6 +49,21 @@ _ONLY_DIVIDED = (
   'examples_per_client',
   'smallest_client',
 )
+
+
+class _Loaded(NamedTuple):
+  """A table whose rows belong to clients."""
+
+  schema: columns.Schema
+  examples: tables.Examples
+  labels: np.ndarray
+  classes: tuple[str, ...]
+  who: partition.Partition
+  notes: list[str]
+
+
+# What `Table.check_data` has read, for `Table.create`.
+_READ: dict[Table, _Loaded] = {}
 
 
 @registry.task(
@@ -244,12 +260,28 @@ class Table(shared.Divided):
         rule=self.partition,
       )
 
-  def create(self) -> tff.simulation.baselines.BaselineTask:
-    options, schema = self.values, columns.read_schema(self.schema)
+  def check_data(self, files: Sequence[str]) -> int:
+    del files
+    _READ.clear()
+    _READ[self] = self._load()
+    return len(_READ[self].who.client_ids)
+
+  def _load(self) -> _Loaded:
+    """Reads the table and assigns its rows to clients."""
+    schema = columns.read_schema(self.schema)
     synthetic = self.data == 'synthetic'
     examples = _made_up(self.seed) if synthetic else self._read(schema)
     labels, classes, notes = _labels(examples, self, schema.get(self.label))
-    who, told = _clients(examples, labels, options)
+    who, told = _clients(examples, labels, self.values)
+    return _Loaded(
+      schema, examples, labels, classes, who, [*examples.notes, *notes, *told]
+    )
+
+  def create(self) -> tff.simulation.baselines.BaselineTask:
+    synthetic = self.data == 'synthetic'
+    schema, examples, labels, classes, who, notes = (
+      _READ.pop(self) if self in _READ else self._load()
+    )
     train, test, split = _hold_out(examples, who, self)
     encoding: encodings.Encoding
     if self.text is None:
@@ -276,13 +308,13 @@ class Table(shared.Divided):
       )
       validation.is_given = True
     return builders.partitioned_task(
-      notes=[*examples.notes, *notes, *told, *encoding.notes],
+      notes=[*notes, *encoding.notes],
       classes=classes,
       fitted=() if synthetic else self._fitted(encoding, schema),
       train=dict(features=inputs[train], label=labels[train]),
       test=dict(features=inputs[test], label=labels[test]),
       split=split,
-      options=options,
+      options=self.values,
       batch_size=20,
       eval_batch_size=100,
       to_model=_to_model,

@@ -671,7 +671,7 @@ def load_vocabulary(
   Raises:
     DataError: If the file is missing, invalid, or has fewer words.
   """
-  folder = sqlite_files.cache_folder(cache_dir)
+  folder = data_files.cache_folder(cache_dir)
   if path is not None:
     found = pathlib.Path(path)
     if not found.is_file():

@@ -26,7 +26,6 @@ from tasks import synthetic
 from tasks.formats import data_files
 from tasks.lazy import builders
 from tasks.lazy import distilbert
-from tasks.lazy import sqlite_files
 from tasks.partitioners import splits
 from tff_adaptive import parameters
 from tff_adaptive.lazy import pandas
@@ -110,7 +109,7 @@ def create(
   if options['data'] == 'synthetic':
     texts, labels, test_texts, test_labels = _synthetic(num_classes, seed)
   else:
-    place = sqlite_files.cache_folder(options['cache_dir']) / folder
+    place = data_files.cache_folder(options['cache_dir']) / folder
     get = f'Put train.csv and test.csv of the data set into {place}.'
     (texts, labels), (test_texts, test_labels) = (
       read_csv(

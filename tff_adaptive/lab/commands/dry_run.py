@@ -8,6 +8,7 @@ from tff_adaptive.lab.flags import presets
 from tff_adaptive.lab.flags import settings as settings_lib
 from tff_adaptive.lab.training import experiment
 from tff_adaptive.lab.training.participation import availability
+from tff_adaptive.lab.training.participation import cohorts
 
 
 def describe(
@@ -24,16 +25,16 @@ def describe(
   """
   experiment.build_trackers(settings)
   experiment.prepare(settings)
+  experiment.check_data(settings)
   experiment.announce()
   experiment.set_runtime(settings)
   # TensorFlow is imported when it is needed, and TFF after its runtime is set.
   # pylint: disable=g-import-not-at-top
   from tff_adaptive.algorithms import description
   from tff_adaptive.lab.training import traffic as communication
-  from tff_adaptive.lab.training.participation import cohorts as sampling
 
   task = experiment.create_task(settings)
-  sampling.cohorts_of(settings, task.datasets.train_data.client_ids)
+  cohorts.cohorts_of(settings, task.datasets.train_data.client_ids)
   built = experiment.build(settings, task)
   lines = [] if preset is None else [preset.describe()]
   lines += [*_heading(settings, task), '']

@@ -1,11 +1,13 @@
 """Experiments: from settings to a finished run."""
 
+import contextlib
 import dataclasses
 import importlib.metadata
 import sys
 import time
 import warnings
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
@@ -31,6 +33,7 @@ from tff_adaptive.lab.training import seeds as randomness
 from tff_adaptive.lab.training.loop import ending
 from tff_adaptive.lab.training.loop import plateaus
 from tff_adaptive.lab.training.participation import availability
+from tff_adaptive.lab.training.participation import cohorts
 from tff_adaptive.processes import exchange
 
 if TYPE_CHECKING:
@@ -155,6 +158,42 @@ def build_trackers(settings: settings_lib.Settings) -> Sequence[hooks_lib.Hook]:
     raise options_lib.refusal(e) from e
 
 
+def check_data(settings: settings_lib.Settings) -> None:
+  """Checks a run's data before TensorFlow is imported.
+
+  Raises:
+    SettingsError: If a file is missing or cannot be used, or the task has too
+      few clients.
+  """
+  with _reading(settings):
+    count = tasks.check_data(settings.task, **_task_options(settings))
+  if count is not None and settings.plan.method.has_clients:
+    cohorts.check_count('clients_per_round', settings.clients_per_round, count)
+
+
+def _task_options(settings: settings_lib.Settings) -> dict[str, Any]:
+  options = dict(settings.task_options)
+  if not settings.plan.method.has_clients:
+    # These apply to a client's data in a round; pooled data are read once.
+    no_share = dict(epochs=1, max_elements=None)
+    options |= {k: v for k, v in no_share.items() if k in options}
+  return options
+
+
+@contextlib.contextmanager
+def _reading(settings: settings_lib.Settings) -> Iterator[None]:
+  """Converts errors of tasks and their data to `SettingsError`s."""
+  try:
+    yield
+  except parameters.ParameterError as e:
+    named = e.renamed(lambda name: settings_lib.flag_of(settings.task, name))
+    raise options_lib.refusal(named) from e
+  except (tasks.DataError, tasks.PartitionError) as e:
+    raise errors.SettingsError(str(e)) from e
+  except tasks.OwnCodeError as e:
+    raise errors.SettingsError(f'--task={settings.task}: {e}') from e
+
+
 def create_task(
   settings: settings_lib.Settings,
 ) -> 'tff.simulation.baselines.BaselineTask':
@@ -163,11 +202,6 @@ def create_task(
   Raises:
     SettingsError: If an option or the task's data cannot be used.
   """
-  options = dict(settings.task_options)
-  if not settings.plan.method.has_clients:
-    # These apply to a client's data in a round; pooled data are read once.
-    no_share = dict(epochs=1, max_elements=None)
-    options |= {k: v for k, v in no_share.items() if k in options}
   from tff_adaptive import tff_internals
 
   # TFF has a batch prepared without a seed, to see its shape. Where operations
@@ -175,15 +209,8 @@ def create_task(
   # seed.
   seed = randomness.seed_32(settings.seed, 'creating the task')
   tff_internals.set_random_seed(seed, drawn=False)
-  try:
-    task = tasks.create(settings.task, **options)
-  except parameters.ParameterError as e:
-    named = e.renamed(lambda name: settings_lib.flag_of(settings.task, name))
-    raise options_lib.refusal(named) from e
-  except (tasks.DataError, tasks.PartitionError) as e:
-    raise errors.SettingsError(str(e)) from e
-  except tasks.OwnCodeError as e:
-    raise errors.SettingsError(f'--task={settings.task}: {e}') from e
+  with _reading(settings):
+    task = tasks.create(settings.task, **_task_options(settings))
   _check_fitted(settings, task)
   from tff_adaptive import models
   from tff_adaptive.lab.training import parts
@@ -310,6 +337,7 @@ def _run(
   if finished is not None:
     say(f'This run is already finished; its results are in {settings.folder}.')
     return result.Result(finished.rows, {})
+  check_data(settings)
   announce(say)
   from tff_adaptive.lab.training.evaluation import validation
   from tff_adaptive.lab.training.loop import cadence
@@ -458,11 +486,10 @@ def _set_up(settings: settings_lib.Settings) -> 'loop_parts.Parts':
   """Loads the data and builds the parts of the run; writes nothing."""
   from tff_adaptive.lab.training import parts as parts_lib
   from tff_adaptive.lab.training.data import elsewhere
-  from tff_adaptive.lab.training.participation import cohorts as sampling
 
   set_runtime(settings)
   task = create_task(settings)
-  cohort_fn = sampling.cohorts_of(settings, task.datasets.train_data.client_ids)
+  cohort_fn = cohorts.cohorts_of(settings, task.datasets.train_data.client_ids)
   built = build(settings, task)
   source = elsewhere.source_of(settings, training_data)
   return parts_lib.make(settings, task, built, cohort_fn, source)

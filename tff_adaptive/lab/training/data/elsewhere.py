@@ -25,7 +25,7 @@ import cachetools
 import cloudpickle
 
 import tasks
-from tasks.formats import sqlite_files
+from tasks.formats import data_files
 from tff_adaptive import errors
 from tff_adaptive import runtime
 from tff_adaptive.lab.flags import settings as settings_lib
@@ -96,7 +96,7 @@ class Source:
 
   def _are_here(self) -> bool:
     """Returns whether this machine has the files, or there are none to copy."""
-    folder = sqlite_files.cache_folder(self._data_folder)
+    folder = data_files.cache_folder(self._data_folder)
     return self._files is None or self._files.are_in(folder)
 
 
@@ -125,7 +125,7 @@ def source_of(
       # Files in one folder belong together, packed or not.
       inside = name.rpartition('/')[0]
       patterns += [f'{inside}/*'] if inside else [name, f'datasets/{name}']
-    files = shared_files.share(sqlite_files.cache_folder(folder), patterns)
+    files = shared_files.share(data_files.cache_folder(folder), patterns)
   return Source(functools.partial(make, settings), folder, files)
 
 

@@ -7,10 +7,19 @@ from collections.abc import Callable
 from collections.abc import Sequence
 
 import numpy as np
-import tensorflow_federated as tff
 
 from tff_adaptive import errors
 from tff_adaptive.lab.flags import settings as settings_lib
+from tff_adaptive.lazy import tff
+
+
+def check_count(flag: str, count: int, population: int) -> None:
+  """Raises `SettingsError` if there are fewer clients than a flag asks for."""
+  if count > population:
+    raise errors.SettingsError(
+      f'--{flag}={count} is more than the {population} training clients of '
+      f'this task; give at most {population}.'
+    )
 
 
 def build_cohort_fn(
@@ -41,12 +50,7 @@ def build_cohort_fn(
     SettingsError: If there are fewer clients than are to be drawn.
   """
   population = len(client_ids)
-  if clients_per_round > population:
-    raise errors.SettingsError(
-      f'--clients_per_round={clients_per_round} is more than the '
-      f'{population} training clients of this task; give at most '
-      f'{population}.'
-    )
+  check_count('clients_per_round', clients_per_round, population)
   # Exact decimals: ceil(1.1 * 10) is 11, but 12 in floating point.
   drawn = math.ceil(fractions.Fraction(str(over_selection)) * clients_per_round)
   if drawn > population:
@@ -92,12 +96,8 @@ def cohorts_of(
   count, population = settings.clients_per_round, len(client_ids)
   if settings.asynchronous:
     assert settings.concurrency is not None
-    if max(settings.concurrency, count) > population:
-      name = 'concurrency' if count <= population else 'clients_per_round'
-      raise errors.SettingsError(
-        f'--{name}={getattr(settings, name)} is more than the {population} '
-        f'training clients of this task; give at most {population}.'
-      )
+    check_count('clients_per_round', count, population)
+    check_count('concurrency', settings.concurrency, population)
     count = population
   return build_cohort_fn(
     client_ids,

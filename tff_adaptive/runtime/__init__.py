@@ -282,8 +282,9 @@ def create_ray_context(
 
   Args:
     address: `host:port` of the cluster's head, or `auto` for the cluster named
-      by RAY_ADDRESS or running on this machine. This machine must belong to the
-      cluster. An existing connection made by `ray.init` is reused.
+      by RAY_ADDRESS or running on this machine; if there is none, one is
+      started here. This machine must belong to the cluster. An existing
+      connection made by `ray.init` is reused.
     cpus_per_actor: Cores of each actor; by default all of its machine's, or an
       equal share of them per GPU.
     max_concurrent_clients: Maximum number of clients that an actor trains at

@@ -25,6 +25,25 @@ def test_wrong_arguments_and_addresses_are_told():
   assert time.monotonic() - start < 10
 
 
+@pytest.mark.ray
+def test_a_cluster_is_started_where_there_is_none(monkeypatch, capsys):
+  from tff_adaptive.runtime.cluster import connection  # pylint: disable=g-import-not-at-top
+
+  asked = []
+
+  def init(address, **_):
+    asked.append(address)
+    if address == 'auto':
+      raise ConnectionError('Could not find any running Ray instance.')
+
+  monkeypatch.delenv('RAY_ADDRESS', raising=False)
+  monkeypatch.setattr(connection.ray, 'is_initialized', lambda: False)
+  monkeypatch.setattr(connection.ray, 'init', init)
+  assert connection.connect('auto')
+  assert asked == ['auto', 'local']
+  assert 'Starting a Ray cluster' in capsys.readouterr().err
+
+
 @pytest.fixture(name='context')
 def _context(ray_nodes):
   context = runtime.set_ray_context(ray_nodes.address, asynchronous=True)

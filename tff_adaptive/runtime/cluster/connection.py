@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -22,7 +23,8 @@ def connect(address: str) -> bool:
 
   Args:
     address: `auto` for the cluster of RAY_ADDRESS, else the one on this
-      machine; or `host:port` of the cluster's head.
+      machine, which is started if there is none; or `host:port` of the
+      cluster's head.
 
   Returns:
     Whether this call made the connection.
@@ -56,11 +58,16 @@ def connect(address: str) -> bool:
       ).close()
     except OSError as e:
       raise _unreachable(named, e.strerror or str(e)) from e
+  quiet: Any = dict(log_to_driver=False, logging_level=logging.WARNING)
   try:
     with _own_handlers():
-      ray.init(
-        address=named, log_to_driver=False, logging_level=logging.WARNING
-      )
+      try:
+        ray.init(named, **quiet)
+      except ConnectionError:
+        if named != 'auto':
+          raise
+        print('Starting a Ray cluster on this machine ...', file=sys.stderr)
+        ray.init('local', include_dashboard=False, **quiet)
   except (ConnectionError, RuntimeError, SystemExit) as e:
     raise _unreachable(named, str(e).strip().partition('\n')[0]) from e
   return True

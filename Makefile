@@ -89,7 +89,7 @@ gpu: $(VENV)/.installed-gpu
 ray: $(VENV)/.installed-ray
 
 native: $(VENV)/.installed
-	$(INSTALL) --force-reinstall $(TFF)
+	grep '^tensorflow-federated==' requirements.txt | $(INSTALL) --force-reinstall -r /dev/stdin
 
 lock:
 	uv lock
@@ -101,19 +101,19 @@ clean:
 # Without the last two options pip refuses the set: see requirements.txt.
 INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python
 
-TFF = $(shell grep '^tensorflow-federated==' requirements.txt)
-
 # Files alone: building makes folders beside them, which are always newer.
 $(VENV)/.installed: requirements.txt $(wildcard $(addprefix tools/tff_today/*.,py pth toml)) | $(VENV)/bin/python
 ifneq ($(PORTABLE),)
 	$(PY) tools/portable_tff.py build/portable > /dev/null
 	grep -v '^tensorflow-federated==' requirements.txt > build/portable/requirements.txt
-	$(INSTALL) -r build/portable/requirements.txt build/portable/*.whl
+	$(INSTALL) -r build/portable/requirements.txt
+	$(INSTALL) build/portable/*.whl
 else ifdef UV
 	UV_PROJECT_ENVIRONMENT=$(VENV) uv sync --quiet --frozen --inexact --no-install-project
 else
-	$(INSTALL) -r requirements.txt
+	$(INSTALL) --require-hashes -r requirements.txt
 endif
+	$(INSTALL) --no-index --no-build-isolation ./tools/tff_today
 	@touch $@
 
 $(VENV)/.installed-ray: requirements-ray.txt $(VENV)/.installed

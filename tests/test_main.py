@@ -153,7 +153,7 @@ def test_another_tff_is_refused_in_a_sentence(main, capsys, monkeypatch):
     assert main.main(['list']) == 0
   # What is refused is what the lock does not have.
   lock = (_ROOT / 'requirements.txt').read_text()
-  assert f'\ntensorflow-federated=={command_line._TFF}\n' in lock
+  assert f'\ntensorflow-federated=={command_line._TFF} ' in lock
 
 
 def test_a_reader_that_has_enough_is_no_error():

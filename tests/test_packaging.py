@@ -69,22 +69,17 @@ def test_a_wheel_of_tff_for_any_platform(tmp_path):
   assert 'worker' not in record.read_text(encoding='utf-8')
 
 
-@pytest.mark.parametrize('more', ['data', 'dev', 'docs', 'gpu'])
-def test_requirements_agree_and_are_complete_pins(more):
-  locked = pins('requirements.txt')
-  added = pins(f'requirements-{more}.txt')
-  assert len(locked) > 50 and added
-  for package in set(locked) & set(added):
-    assert locked[package] == added[package], package
-  text = (_ROOT / f'requirements-{more}.txt').read_text(encoding='utf-8')
-  unpinned = [
-    line
-    for line in text.splitlines()
-    if line
-    and '==' not in line
-    and not line.startswith(('#', '-r ', './tools/tff_today'))
-  ]
-  assert not unpinned
+def test_nothing_on_an_index_takes_the_place_of_the_local_package():
+  project = tomllib.loads((_ROOT / 'pyproject.toml').read_text('utf-8'))
+  by_name = project['project']['dependencies']
+  for extra in project['project']['optional-dependencies'].values():
+    by_name += extra
+  assert not [name for name in by_name if name.startswith('tff')]
+  lock = tomllib.loads((_ROOT / 'uv.lock').read_text('utf-8'))
+  (found,) = [p for p in lock['package'] if p['name'] == 'tff-today']
+  assert found['source'] == {'directory': 'tools/tff_today'}
+  for path in _ROOT.glob('requirements*.txt'):
+    assert 'tff-today' not in pins(path.name)
 
 
 def test_cuda_libraries_are_those_that_tensorflow_asks_for():
@@ -101,39 +96,21 @@ def test_cuda_libraries_are_those_that_tensorflow_asks_for():
   assert asked and set(pinned) == set(asked)
   for name, version in pinned.items():
     assert version in asked[name], name
-  # Resolved by uv with all that they need themselves, for this project's extra.
-  lock = tomllib.loads((_ROOT / 'uv.lock').read_text(encoding='utf-8'))
-  packages = {package['name']: package for package in lock['package']}
-  (extra,) = packages['tff-adaptive']['optional-dependencies']['gpu']
-  waiting = list(
-    packages[extra['name']]['optional-dependencies'][extra['extra'][0]]
-  )
-  resolved = {}
-  while waiting:
-    name = waiting.pop()['name']
-    resolved[name] = packages[name]['version']
-    waiting += packages[name].get('dependencies', [])
-  assert resolved == pinned
-  for name in pinned:
-    assert any('linux' in w['url'] for w in packages[name]['wheels']), name
-
-
-def test_the_extra_for_tables_is_pinned_as_uv_resolved_it():
-  lock = tomllib.loads((_ROOT / 'uv.lock').read_text(encoding='utf-8'))
-  versions = {
-    package['name']: package['version']
-    for package in lock['package']
-    if 'version' in package
-  }
-  added = pins('requirements-data.txt')
-  assert added == {name: versions[name] for name in added} != {}
 
 
 def test_pip_and_uv_install_the_same():
   sys.path.insert(0, str(_ROOT / 'tools'))
   import lock  # pylint: disable=g-import-not-at-top
 
-  assert (_ROOT / 'requirements.txt').read_text(encoding='utf-8') == lock.read()
+  files = {
+    path.name: path.read_text('utf-8') for path in _ROOT.glob('req*.txt')
+  }
+  assert files == {
+    lock.path_of(n).name: text for n, text in lock.read().items()
+  }
+  for text in files.values():
+    for line in text.splitlines():
+      assert line.startswith(('#', '-r ')) or '--hash=sha256:' in line, line
   # What pyproject.toml asks for is in uv.lock, by uv's own test if it is there.
   if shutil.which('uv'):
     subprocess.run(['uv', 'lock', '--check'], cwd=_ROOT, check=True)
@@ -145,33 +122,52 @@ def test_requirements_of_a_lock():
   registry = {'registry': 'https://example.org'}
 
   def package(name, *needs, **more):
+    wheels = [
+      {'url': f'{name}-1-{tags}.whl', 'hash': f'sha256:{tags}'}
+      for tags in ('py3-none-any', 'cp39-cp39-macosx_11_0_arm64')
+    ]
     found = dict(name=name, version='1', source=registry, dependencies=needs)
-    return {**found, **more}
+    return {**found, 'wheels': wheels, **more}
 
-  text = lock.requirements(
+  texts = lock.requirements(
     {
       'package': [
         package(
           'tff-adaptive',
           {'name': 'a'},
           source={'editable': '.'},
-          **{'dev-dependencies': {'dev': [{'name': 'd'}]}},
+          **{
+            'dev-dependencies': {'dev': [{'name': 'd'}, {'name': 'own'}]},
+            'optional-dependencies': {'gpu': [{'name': 'a', 'extra': ['x']}]},
+          },
         ),
-        package('a', {'name': 'b', 'marker': 'sys_platform == "win32"'}),
+        package(
+          'a',
+          {'name': 'b', 'marker': 'sys_platform == "win32"'},
+          **{'optional-dependencies': {'x': [{'name': 'e'}]}},
+        ),
         package('b', {'name': 'c'}),
-        package('c'),
+        package('c', wheels=[], sdist={'url': 'c.tar.gz', 'hash': 'sha256:c'}),
         package('d', {'name': 'c'}),
+        package('e'),
+        package('own', source={'directory': 'own'}),
         package('nobody-needs-it'),
       ]
     }
   )
-  lines = [line for line in text.splitlines() if not line.startswith('#')]
-  assert lines == [
-    'a==1',
-    'b==1 ; sys_platform == "win32"',
-    'c==1',
-    'd==1',
-    './tools/tff_today',
+
+  def lines(name):
+    return [x for x in texts[name].splitlines() if not x.startswith('#')]
+
+  assert lines('') == [
+    'a==1 --hash=sha256:py3-none-any',
+    'b==1 ; sys_platform == "win32" --hash=sha256:py3-none-any',
+    'c==1 --hash=sha256:c',
+    'd==1 --hash=sha256:py3-none-any',
+  ]
+  assert lines('gpu') == [
+    '-r requirements.txt',
+    'e==1 --hash=sha256:py3-none-any',
   ]
 
 

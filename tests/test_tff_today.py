@@ -131,7 +131,7 @@ def test_the_lock_builds_it_with_its_own_setuptools():
   project = (_ROOT / 'tools' / 'tff_today' / 'pyproject.toml').read_text()
   locked = (_ROOT / 'requirements.txt').read_text()
   (pin,) = re.findall(r'requires = \["(setuptools==[\d.]+)"\]', project)
-  assert f'{pin}\n' in locked
+  assert f'\n{pin} ' in locked
 
 
 def test_what_tensorflow_logs_is_held_back_by_severity():

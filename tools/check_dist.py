@@ -7,6 +7,7 @@ without a checkout. The environment sees the packages that this Python has,
 because the wheels are installed with --no-deps, but nothing of this checkout.
 """
 
+import hashlib
 import pathlib
 import subprocess
 import sys
@@ -97,11 +98,14 @@ def check(wheel: pathlib.Path, today: pathlib.Path) -> None:
 
 
 def write_requirements(folder: pathlib.Path) -> None:
-  """Writes the pins without tff-today, whose wheel is there."""
-  lines = (_ROOT / 'requirements.txt').read_text(encoding='utf-8').splitlines()
-  pins = [line for line in lines if line and not line.startswith(('#', './'))]
-  text = '\n'.join(pins) + '\n'
-  (folder / 'requirements.txt').write_text(text, encoding='utf-8')
+  """Writes the pins and the wheels in the folder, with hashes."""
+  pins = (_ROOT / 'requirements.txt').read_text(encoding='utf-8')
+  wheels = [
+    f'./{w.name} --hash=sha256:{hashlib.sha256(w.read_bytes()).hexdigest()}\n'
+    for w in sorted(folder.glob('*.whl'))
+  ]
+  lines = [line for line in pins.splitlines(True) if not line.startswith('#')]
+  (folder / 'requirements.txt').write_text(''.join([*lines, *wheels]))
 
 
 def main(arguments: list[str]) -> int:

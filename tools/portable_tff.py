@@ -24,20 +24,16 @@ _WORKER = 'tensorflow_federated/data/worker_binary'
 _PLATFORM = 'manylinux_2_31_x86_64'
 
 
-def version() -> str:
-  """Reads the version that requirements.txt pins."""
-  text = (_ROOT / 'requirements.txt').read_text(encoding='utf-8')
-  found = re.search(r'^tensorflow-federated==(\S+)$', text, re.MULTILINE)
-  assert found is not None, 'requirements.txt pins no tensorflow-federated.'
-  return found.group(1)
-
-
 def download(folder: pathlib.Path) -> pathlib.Path:
-  """Downloads the wheel as PyPI has it."""
+  """Downloads the wheel that requirements.txt pins, by its hash."""
+  text = (_ROOT / 'requirements.txt').read_text(encoding='utf-8')
+  pinned = folder / 'pinned.txt'
+  [line] = re.findall('^tensorflow-federated==.*$', text, re.MULTILINE)
+  pinned.write_text(line, encoding='utf-8')
   command = [sys.executable, '-m', 'pip', 'download', '--quiet', '--no-deps']
   command += ['--only-binary=:all:', f'--platform={_PLATFORM}']
-  command += ['--ignore-requires-python', f'--dest={folder}']
-  subprocess.run([*command, f'tensorflow-federated=={version()}'], check=True)
+  command += ['--ignore-requires-python', f'--dest={folder}', '-r', pinned]
+  subprocess.run(command, check=True)
   (wheel,) = folder.glob('*.whl')
   return wheel
 

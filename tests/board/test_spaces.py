@@ -172,7 +172,7 @@ def test_optimizers_bring_their_settings():
         {'server_lr_schedule': 'cosine', 'server_lr_decay_steps': 'horizon'},
       ]
     },
-    'client_adam_beta_1': {'values': [0.9]},
+    'client_beta_1': {'values': [0.9]},
     'client_beta_2': {'values': [0.99]},
   }
   space = spaces.parse({'source': 'x', 'dimensions': form}, 'it')

@@ -60,7 +60,7 @@ def test_cohort_of_a_task_with_fewer_clients(parse):
       ('fedprox', 'delta_sgd', 'sgd'),
     ),
     (
-      ['--server_optimizer=sgd', '--server_sgd_momentum=0.5'],
+      ['--server_optimizer=sgd', '--momentum=0.5'],
       ('fedavgm', 'delta_sgd', 'sgd'),
     ),
     (['--algorithm=fedadam'], ('fedadam', 'sgd', 'adam')),
@@ -112,7 +112,7 @@ def test_every_optimizer_argument_has_its_flag(parse, side):
       settings = parse(
         f'--{side}_optimizer={name}',
         f'--{optimizers.public_name(side, argument, name)}={parameter.default}',
-        *(['--server_sgd_momentum=0.0'] if side == 'client' else []),
+        *(['--momentum=0.0'] if side == 'client' else []),
         *(['--server_optimizer=sgd'] if side == 'client' else []),
       )
       public = optimizers.public_name(side, argument, name)
@@ -124,9 +124,9 @@ def test_values_arrive_where_they_belong(parse):
     '--algorithm=fedyogi',
     '--client_learning_rate=0.25',
     '--server_learning_rate=2',
-    '--server_yogi_epsilon=1e-4',
-    '--server_yogi_beta_1=0.5',
-    '--client_sgd_momentum=0.75',
+    '--server_adaptivity=1e-4',
+    '--beta_1=0.5',
+    '--client_momentum=0.75',
     '--proximal_strength=0.125',
     '--client_weighting=uniform',
     '--client_epochs_per_round=3',
@@ -153,12 +153,6 @@ def test_values_arrive_where_they_belong(parse):
   assert settings.task_options['cache_dir'] is None
   assert settings.seed == 5
   assert settings.num_validation_examples is None
-
-
-def test_public_names_are_flags_too(parse):
-  one = parse('--algorithm=fedadam', '--server_adaptivity=0.5')
-  two = parse('--algorithm=fedadam', '--server_adam_epsilon=0.5')
-  assert one.identity == two.identity
 
 
 def test_parsing_twice_starts_afresh(parse):
@@ -192,22 +186,6 @@ def test_mixed_epochs_are_those_of_the_round(parse):
   assert (
     '5 passes over the client data, but --client_epochs_per_round is 1'
     in complaint(parse, *mixed)
-  )
-
-
-def test_a_flag_of_another_optimizer_is_refused_in_few_words(parse):
-  for chosen in ('--server_optimizer=sgd', '--algorithm=fedyogi'):
-    name = 'sgd' if chosen.endswith('sgd') else 'yogi'
-    assert complaint(parse, chosen, '--server_adam_beta_1=0.5') == (
-      '--server_adam_beta_1=0.5 would be ignored: the server optimizer is '
-      f'{name}.'
-    )
-  # Whether the optimizers go together is told first.
-  assert 'its own server optimizer, ams' in complaint(
-    parse,
-    '--algorithm=fedams',
-    '--server_optimizer=yogi',
-    '--server_adam_beta_1=0.9',
   )
 
 
@@ -294,8 +272,8 @@ def test_flag_file(parse, tmp_path):
       ['--client_learning_rate', 'inf'],
     ),
     (['--server_learning_rate=0'], ['--server_learning_rate', 'above 0']),
-    (['--server_adam_beta_1=1'], ['--server_adam_beta_1', 'below 1', '1']),
-    (['--server_adam_epsilon=0'], ['--server_adam_epsilon', 'above 0']),
+    (['--beta_1=1'], ['--beta_1', 'below 1', '1']),
+    (['--server_adaptivity=0'], ['--server_adaptivity', 'above 0']),
     (
       ['--variant=paper2'],
       ['--variant', 'paper2', 'reference'],
@@ -327,11 +305,7 @@ def test_flag_file(parse, tmp_path):
     (['extra'], ["'extra'", '--name=value']),
     (['--dry_run=maybe'], ['--dry_run', 'maybe']),
     # Flags that nothing would look at.
-    (
-      ['--server_optimizer=yogi', '--server_adam_beta_1=0.5'],
-      ['--server_adam_beta_1', 'ignored', 'yogi'],
-    ),
-    (['--client_sgd_momentum=0.5'], ['ignored', 'delta_sgd']),
+    (['--client_momentum=0.5'], ['ignored', 'delta_sgd']),
     (
       ['--client_learning_rate=0.5'],
       ['ignored', 'delta_sgd does not use it, but --client_optimizer=sgd does'],
@@ -372,10 +346,6 @@ def test_flag_file(parse, tmp_path):
     (
       ['--algorithm=delta_sgd', '--client_optimizer=sgd'],
       ['delta_sgd', '--client_optimizer', 'sgd'],
-    ),
-    (
-      ['--server_adaptivity=1', '--server_adam_epsilon=1'],
-      ['--server_adaptivity', '--server_adam_epsilon', 'same'],
     ),
   ],
 )
@@ -456,6 +426,7 @@ def test_full_help_has_the_text_of_each_method():
     ('dataset', '--task'),
     ('method', '--algorithm'),
     ('client_polyak_gamma_b', '--gamma_b'),
+    ('server_adam_epsilon', '--server_adaptivity'),
   ],
 )
 def test_names_of_other_programs_suggest_the_flag(parse, flag, meant):

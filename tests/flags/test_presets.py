@@ -286,12 +286,11 @@ def test_libsvm_presets_do_five_steps_of_twenty(parser):
 def test_flags_beside_a_preset_win_wherever_they_stand(parser):
   name = '--preset=reddi2021/emnist_character/fedadam'
   for arguments in (
-    [name, '--total_rounds=7', '--server_adam_epsilon=0.5'],
-    ['--server_adam_epsilon=0.5', '--total_rounds=7', name],
+    [name, '--total_rounds=7', '--server_adaptivity=0.5'],
+    ['--server_adaptivity=0.5', '--total_rounds=7', name],
   ):
     parsed = parser.parse(arguments)
     assert parsed.settings.total_rounds == 7
-    # Another name of --server_adaptivity, which the preset sets.
     assert parsed.settings.hyperparameters['server_adaptivity'] == 0.5
     assert parsed.settings.clients_per_round == 10
     assert parsed.preset.published.startswith('85.6')

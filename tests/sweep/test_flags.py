@@ -287,16 +287,16 @@ def test_axes_that_a_method_has_no_use_for_are_left_out():
 def test_axes_of_one_optimizer_or_task_are_left_out_of_the_others():
   sweep = sweep_flags.parse(
     [
-      '--axis=server_optimizer=adam,yogi',
-      '--axis=server_yogi_beta_1=0.5,0.9',
+      '--axis=client_optimizer=sgd,delta_sgd',
+      '--axis=gamma=1,2',
       '--axis=task=digits,quadratic',
       '--axis=digits_alpha=1',
     ]
   )
   assert len(sweep.points) == 6
   for point in sweep.points:
-    yogi = point.flags['server_optimizer'] == 'yogi'
-    assert ('server_yogi_beta_1' in point.flags) == yogi
+    delta = point.flags['client_optimizer'] == 'delta_sgd'
+    assert ('gamma' in point.flags) == delta
     digits = point.flags['task'] == 'digits'
     assert ('digits_alpha' in point.flags) == digits
 

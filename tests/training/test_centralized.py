@@ -208,7 +208,7 @@ def test_stopped_and_resumed_is_the_same_run(
     (['--client_optimizer=sgd'], ['no clients', '--server_optimizer']),
     (['--client_learning_rate=0.1'], ['ignored', '--server_learning_rate']),
     (['--proximal_strength=0.1'], ['ignored']),
-    (['--server_optimizer=sgd', '--server_adam_beta_1=0.5'], ['ignored']),
+    (['--server_optimizer=sgd', '--beta_1=0.5'], ['ignored']),
     (['--server_learning_rate=0'], ['above 0']),
   ],
 )

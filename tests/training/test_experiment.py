@@ -308,7 +308,7 @@ def test_a_run_from_python(tmp_path):
     data='synthetic',
     algorithm='fedadam',
     client_learning_rate=0.05,
-    server_adam_beta_1=0.8,
+    beta_1=0.8,
     digits_alpha=2,
     total_rounds=2,
     clients_per_round=3,
@@ -339,7 +339,7 @@ def test_a_run_from_python(tmp_path):
   assert said[-1].startswith('This run is already finished')
   # The command line says the same of it.
   words = ['--task=digits', '--data=synthetic', '--algorithm=fedadam']
-  words += ['--client_learning_rate=0.05', '--server_adam_beta_1=0.8']
+  words += ['--client_learning_rate=0.05', '--beta_1=0.8']
   words += ['--digits_alpha=2', '--total_rounds=2', '--clients_per_round=3']
   assert flags.Flags().parse(words).settings.identity == settings.identity
 
@@ -352,7 +352,7 @@ def test_a_run_from_python(tmp_path):
     ({'total_rounds': 2.5}, '`total_rounds` must be a whole number'),
     ({'total_round': 2}, 'no flag `total_round`; similar ones are `total_rou'),
     ({'digits_alpha': 0}, '`digits_alpha` must be a number above 0'),
-    ({'server_adam_beta_1': 1}, '`server_adam_beta_1` must be a number at'),
+    ({'beta_1': 1}, '`beta_1` must be a number at'),
     ({'task': 'fmnist', 'digits_alpha': 1}, 'would be ignored: `task`=fmnist'),
     ({'worker_retries': 1}, '`worker_retries`=1 would be ignored: `runtime`'),
     ({'preset': 'what'}, '`preset`=what is not a preset'),

@@ -376,7 +376,7 @@ def _users(plan: Plan, name: str) -> tuple[str, str, list[str]]:
   users = [
     other.name
     for other in methods.table().values()
-    if name in slots_of(other, optimizers_of(other))
+    if method.has_clients and name in slots_of(other, optimizers_of(other))
   ]
   return f'algorithm {method.name}', 'algorithm', users
 

@@ -278,11 +278,6 @@ def _allowed(
       for public, slot in plan.slots_of(method, chosen).items():
         if slot.piece != 'aggregation' and public not in _NOT_TUNED:
           allowed[public] = slot.parameter
-      allowed |= {
-        flag.name: flag.parameter
-        for flag in table.optimizer.values()
-        if flag.owner == (side, name)
-      }
     allowed[choice] = dataclasses.replace(
       table.general[choice].parameter, annotation=Literal[accepted]
     )

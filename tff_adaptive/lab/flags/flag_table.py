@@ -7,6 +7,7 @@ default is defined once. This module imports no TensorFlow.
 import dataclasses
 import difflib
 from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Any
 from typing import Literal
 
@@ -21,14 +22,6 @@ from tff_adaptive.lab.flags import settings as settings_lib
 
 # Hyperparameters that a run sets from other flags.
 DECIDED = {'seed': 'seed', 'dp_clients_per_round': 'clients_per_round'}
-
-# Arguments that have flags of FedOpt's code, too: --SIDE_OPTIMIZER_ARGUMENT.
-_REFERENCE = {
-  'adagrad': ('epsilon',),
-  'adam': ('beta_1', 'beta_2', 'epsilon'),
-  'sgd': ('momentum',),
-  'yogi': ('beta_1', 'beta_2', 'epsilon'),
-}
 
 # Names of the same settings in other programs and papers.
 ALIASES: dict[str, str] = {
@@ -64,23 +57,23 @@ class Flag:
   """A flag.
 
   Attributes:
-    name: The name, without dashes.
-    parameter: The parameter that it sets, or one of several, under the flag's
-      name.
-    public: The hyperparameter of `algorithms.build` or option of `tasks.create`
-      that it sets; otherwise its own name.
-    owner: Kind and name of what it configures if that is unique, such as
-      ('client', 'adam') or ('task', 'digits').
-    takers: Names of what takes the hyperparameter, with the parameter there.
+    parameter: The parameter that it sets, or one of several.
+    task: The task that it belongs to, if any.
+    option: The option of that task.
+    takers: Names of what takes a hyperparameter, with the parameter there.
   """
 
-  name: str
   parameter: parameters.Parameter
-  public: str
-  owner: tuple[str, str] = ('', '')
+  task: str = ''
+  option: str = ''
   takers: list[tuple[str, parameters.Parameter]] = dataclasses.field(
     default_factory=list
   )
+
+  @property
+  def name(self) -> str:
+    """The name, without dashes."""
+    return self.parameter.name
 
 
 class FlagTable:
@@ -88,8 +81,7 @@ class FlagTable:
 
   Attributes:
     general: Flags that do not depend on a task, algorithm or optimizer.
-    algorithm: Hyperparameters of algorithms.
-    optimizer: Flags of one optimizer only, other names of hyperparameters.
+    algorithm: Hyperparameters of algorithms and optimizers.
     task: Options of one task only.
     flags: All flags.
   """
@@ -100,51 +92,20 @@ class FlagTable:
     Args:
       *more: Further general flags.
     """
-    self.general = {p.name: Flag(p.name, p, p.name) for p in _general()}
-    self.general |= {p.name: Flag(p.name, p, p.name) for p in more}
+    self.general = {p.name: Flag(p) for p in (*_general(), *more)}
     self.algorithm: dict[str, Flag] = {}
-    self.optimizer: dict[str, Flag] = {}
-    self.task: dict[str, Flag] = {}
-    chosen = {side: {*optimizers.names(side)} for side in optimizers.SIDES}
-    for name, method in methods.table().items():
-      own = plan.optimizers_of(method)
-      # The hyperparameters of optimizers that users choose are added below.
-      below = {side for side, made in own.items() if made in chosen[side]}
-      for public, slot in plan.slots_of(method, own).items():
-        flag = self._hyperparameter(public, slot.parameter)
-        if slot.piece not in below:
-          flag.takers.append((name, slot.parameter))
-    for side in optimizers.SIDES:
-      for name in optimizers.names(side):
-        for argument, parameter in optimizers.parameters_of(side, name).items():
-          public = optimizers.public_name(side, argument, name)
-          flag = self._hyperparameter(public, parameter)
-          flag.takers.append((f'{side} {name}', parameter))
-          if name in _REFERENCE and argument in _REFERENCE[name]:
-            spelled = f'{side}_{name}_{argument}'
-            self.optimizer[spelled] = Flag(
-              spelled,
-              parameter.named(spelled),
-              public,
-              (side, name),
-            )
-    for name in DECIDED:
-      del self.algorithm[name]
-    for task in tasks.names():
-      # A user's own task may be slow to import, or missing.
-      if not tasks.info(task).own:
-        for flag in _of_task(task):
-          if flag.name not in self.general:
-            self.task.setdefault(flag.name, flag)
-    self.flags = self.general | self.algorithm | self.optimizer | self.task
-
-  def _hyperparameter(
-    self, public: str, parameter: parameters.Parameter
-  ) -> Flag:
-    """Returns a hyperparameter's flag, created by its first declaration."""
-    if public not in self.algorithm:
-      self.algorithm[public] = Flag(public, parameter.named(public), public)
-    return self.algorithm[public]
+    for taker, parameter in _hyperparameters():
+      flag = self.algorithm.setdefault(parameter.name, Flag(parameter))
+      flag.takers.append((taker, parameter))
+    # A user's own task may be slow to import, or missing.
+    self.task = {
+      flag.name: flag
+      for task in tasks.names()
+      if not tasks.info(task).own
+      for flag in _of_task(task)
+      if flag.name not in self.general
+    }
+    self.flags = self.general | self.algorithm | self.task
 
   def know(self, task: Any) -> list[Flag]:
     """Adds the flags of a user's own task.
@@ -176,13 +137,13 @@ class FlagTable:
       if there is None:
         self.task[flag.name] = self.flags[flag.name] = flag
         added.append(flag)
-      elif there.owner != flag.owner and flag.name not in self.general:
+      elif there.task != task and flag.name not in self.general:
         raise parameters.ParameterError(
           'task',
           '{}={named} has an argument `{argument}`, whose flag --{flag} '
           'already exists; rename the function or the argument.',
           named=task,
-          argument=flag.public,
+          argument=flag.option,
           flag=flag.name,
         )
     return added
@@ -218,11 +179,28 @@ class FlagTable:
     return parameters.ParameterError(name, f'There is no flag {{}}; {hint}.')
 
 
+def _hyperparameters() -> Iterator[tuple[str, parameters.Parameter]]:
+  """Yields each hyperparameter with the name of what takes it."""
+  for name, method in methods.table().items():
+    own = plan.optimizers_of(method)
+    for slot in plan.slots_of(method, own).values():
+      side = slot.piece
+      # Optimizers that users can choose are listed by themselves.
+      chosen = side in own and own[side] in optimizers.names(side)
+      if not chosen and slot.parameter.name not in DECIDED:
+        yield name, slot.parameter
+  for side in optimizers.SIDES:
+    for name in optimizers.names(side):
+      for argument, parameter in optimizers.parameters_of(side, name).items():
+        public = optimizers.public_name(side, argument, name)
+        yield f'{side} {name}', parameter.named(public)
+
+
 def _of_task(task: str) -> list[Flag]:
   """Returns the flags of a task's options."""
   names = settings_lib.flags_of(task)
   return [
-    Flag(names[option], parameter.named(names[option]), option, ('task', task))
+    Flag(parameter.named(names[option]), task, option)
     for option, parameter in tasks.parameters_of(task).items()
   ]
 

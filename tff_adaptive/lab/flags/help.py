@@ -90,13 +90,9 @@ def full(table: flag_table.FlagTable) -> str:
   lines += ['', 'All hyperparameters:']
   for _, flag in sorted(table.algorithm.items()):
     lines += _by_taker(flag)
-  for title, flags in (
-    ("Other names, those of FedOpt's code:", table.optimizer),
-    ('Specific to one task:', table.task),
-  ):
-    lines.append(title)
-    for _, flag in sorted(flags.items()):
-      lines += options.entry(flag.parameter)
+  lines.append('Specific to one task:')
+  for _, flag in sorted(table.task.items()):
+    lines += options.entry(flag.parameter)
   return '\n'.join(lines)
 
 
@@ -128,6 +124,6 @@ def of_task(table: flag_table.FlagTable, task: str) -> str:
   """Renders the flags of a task."""
   lines = ['', f'Of --task={task}:']
   for flag in table.flags.values():
-    if flag.owner == ('task', task):
+    if flag.task == task:
       lines += options.entry(flag.parameter)
   return '\n'.join(lines)

@@ -49,14 +49,12 @@ def with_preset(
   Raises:
     ParameterError: If the preset or a flag is unknown.
   """
-  set_by_user = {table.find(name).public for name in given}
   if 'preset' not in given:
     return dict(given), None
   preset = presets.load(given['preset'])
   added = {
     name: table.find(name).parameter.read(text)
     for name, text in preset.flags.items()
-    if table.find(name).public not in set_by_user
   }
   return {**added, **given}, preset
 
@@ -103,15 +101,14 @@ def resolve(table: flag_table.FlagTable, given: Given) -> settings_lib.Settings:
     ParameterError: If a flag is not accepted; the message is one sentence.
   """
   general = _general(table, given)
-  of_method = {
+  values = {
     name: value
     for name, value in given.items()
-    if name not in table.general and name not in table.task
+    if table.find(name) is table.algorithm.get(name)
   }
-  method, optimizer = _choose(table, general, given, of_method)
-  values, flag_of = _hyperparameters(table, of_method, optimizer)
+  method, optimizer = _choose(general, given)
   _fill_in(values, general)
-  with parameters.renamed({**flag_table.DECIDED, **flag_of}):
+  with parameters.renamed(flag_table.DECIDED):
     plan = plan_lib.resolve(
       method.name,
       client_optimizer=optimizer['client'],
@@ -119,7 +116,7 @@ def resolve(table: flag_table.FlagTable, given: Given) -> settings_lib.Settings:
       **values,
     )
     _refuse_unused(table, given, general, plan)
-    _check(general, plan, flag_of)
+    _check(general, plan, given)
   examples = general['num_validation_examples']
   fields = (f.name for f in dataclasses.fields(general_lib.AsGiven))
   return settings_lib.Settings(
@@ -217,54 +214,27 @@ _FORMATS = (
 
 
 def _choose(
-  table: flag_table.FlagTable, general: Given, given: Given, of_method: Given
+  general: Given, given: Given
 ) -> tuple[methods.Method, dict[str, Any]]:
   """Returns the requested method, or the one that the optimizers define."""
-  proximal = of_method.get('proximal_strength')
+  proximal = given.get('proximal_strength')
   if given.get('algorithm') == 'fedavg' and proximal:
     raise parameters.ParameterError(
       'proximal_strength',
       '{}={given} makes federated averaging FedProx: give {algorithm}=fedprox.',
       given=proximal,
     )
-  if general['algorithm'] is None:
+  if general['algorithm'] is not None:
+    method = methods.find(general['algorithm'])
+  else:
     # fedavg has no momentum, so a given momentum selects fedavgm.
-    asked = {table.find(name).public for name in of_method}
-    method = methods.of_server(general['server_optimizer'], asked)
+    method = methods.of_server(general['server_optimizer'], given)
     if method.name == 'fedavg' and proximal:
       method = methods.find('fedprox')
     given = general
-  else:
-    method = methods.find(general['algorithm'])
   return method, plan_lib.optimizers_of(
     method, given.get('client_optimizer'), given.get('server_optimizer')
   )
-
-
-def _hyperparameters(
-  table: flag_table.FlagTable, of_method: Given, optimizer: Given
-) -> tuple[dict[str, Any], dict[str, str]]:
-  """Returns hyperparameters set by flags, and the flags that set them.
-
-  Raises:
-    ParameterError: If two flags set the same hyperparameter, or a flag belongs
-      to an optimizer that is not used.
-  """
-  values: dict[str, Any] = {}
-  flag_of: dict[str, str] = {}
-  for name, value in of_method.items():
-    flag = table.find(name)
-    side, owner = flag.owner
-    if owner and optimizer[side] != owner:
-      raise unused(name, value, f': the {side} optimizer is {optimizer[side]}')
-    if flag.public in values:
-      raise parameters.ParameterError(
-        name,
-        f'{{{flag_of[flag.public]}}} and {{}} set the same hyperparameter; '
-        'give one of them.',
-      )
-    values[flag.public], flag_of[flag.public] = value, name
-  return values, flag_of
 
 
 def _fill_in(values: dict[str, Any], general: Given) -> None:
@@ -284,21 +254,6 @@ def _fill_in(values: dict[str, Any], general: Given) -> None:
     values['dp_clients_per_round'] = general['clients_per_round']
 
 
-def unused(name: str, value: Any, reason: str) -> parameters.UnusedError:
-  """Builds the error about a flag that nothing uses.
-
-  Args:
-    name: The flag.
-    value: Its value.
-    reason: Why, after ': ', or after ' without ' what would use it.
-  """
-  shown = f'{value:g}' if isinstance(value, float) else value
-  given = '' if value is True else f'={shown}'
-  return parameters.UnusedError(
-    name, f'{{}}{{given}} would be ignored{reason}.', given=given
-  )
-
-
 def _refuse_unused(
   table: flag_table.FlagTable,
   given: Given,
@@ -313,7 +268,13 @@ def _refuse_unused(
   ]
   for name in active:
     if reason := _why_unused(table.find(name), general, plan, active):
-      raise unused(name, given[name], reason)
+      value = given[name]
+      shown = f'={value:g}' if isinstance(value, float) else f'={value}'
+      raise parameters.UnusedError(
+        name,
+        f'{{}}{{given}} would be ignored{reason}.',
+        given='' if value is True else shown,
+      )
 
 
 def _why_unused(
@@ -322,7 +283,7 @@ def _why_unused(
   plan: plan_lib.Plan,
   active: Collection[str],
 ) -> str:
-  """Says why nothing uses a flag; empty if something does."""
+  """Says why nothing uses a flag, or without what; empty if something does."""
   name, task, runtime = flag.name, general['task'], general['runtime']
   if name in general_lib.OF_CLIENTS and not plan.method.has_clients:
     return f': {{algorithm}}={plan.method.name} has no clients'
@@ -340,7 +301,7 @@ def _why_unused(
     return ': {num_validation_examples}=-1 evaluates on all examples'
   if runtime not in runtime_flags.takers(name):
     return f': {{runtime}}={runtime}'
-  if flag.owner[0] == 'task' and flag.owner[1] != task:
+  if flag.task not in ('', task):
     return f': {{task}}={task}'
   shared = settings_lib.TASK_FLAGS.keys() - settings_lib.shared_flags(task)
   if name in shared:
@@ -354,15 +315,13 @@ def _why_unused(
   return ''
 
 
-def _check(
-  general: dict[str, Any], plan: plan_lib.Plan, flag_of: Mapping[str, str]
-) -> None:
+def _check(general: dict[str, Any], plan: plan_lib.Plan, given: Given) -> None:
   """Checks the general flags against the method; fills in defaults.
 
   Args:
     general: General flags as returned by `_general`; updated in place.
     plan: The method with its hyperparameters.
-    flag_of: The flags that set hyperparameters, by hyperparameter.
+    given: The flags that were given.
 
   Raises:
     ParameterError: If flags and plan contradict each other.
@@ -384,9 +343,7 @@ def _check(
   )
   for applies, name, problem in (
     (
-      private
-      and general['target_epsilon']
-      and 'dp_noise_multiplier' in flag_of,
+      private and general['target_epsilon'] and 'dp_noise_multiplier' in given,
       'target_epsilon',
       '{} and {dp_noise_multiplier} both set the noise; give one of them.',
     ),
@@ -441,7 +398,7 @@ def _check(
   ):
     if applies:
       raise parameters.ParameterError(name, problem, method=plan.method.name)
-  _check_epochs(general['client_epochs_per_round'], plan, flag_of)
+  _check_epochs(general['client_epochs_per_round'], plan, given)
   if tunes:
     general['finetune_learning_rate'] = rate
   for name, needed, value in (
@@ -453,14 +410,12 @@ def _check(
       general[name] = value
 
 
-def _check_epochs(
-  epochs: int, plan: plan_lib.Plan, flag_of: Mapping[str, str]
-) -> None:
+def _check_epochs(epochs: int, plan: plan_lib.Plan, given: Given) -> None:
   """Checks the optimizers' epochs against those of the data."""
   for name in ('local_epochs', 'epochs_mix', 'client_epochs'):
-    if name not in flag_of:
+    if name not in given:
       continue
-    times = given = plan.values[name]
+    times = value = plan.values[name]
     if name != 'local_epochs':
       times = mixes.longest(
         plan.values['epochs_mix'], plan.values['client_epochs']
@@ -470,7 +425,7 @@ def _check_epochs(
         name,
         '{}={given} needs {times} passes over the client data, but '
         '{client_epochs_per_round} is {epochs}.',
-        given=given,
+        given=value,
         times=times,
         epochs=epochs,
       )
@@ -492,7 +447,7 @@ def _task_options(
       options[option] = general[name]
   for name in given.keys() & table.task.keys():
     flag = table.task[name]
-    options[flag.public] = flag.parameter.check(given[name])
+    options[flag.option] = flag.parameter.check(given[name])
   for option, value in options.items():
     name = settings_lib.flag_of(task, option)
     if value is parameters.REQUIRED:

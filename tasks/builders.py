@@ -264,11 +264,6 @@ class FrozenModel(models.Wrapped):
     ]
 
   @property
-  def trainable_names(self) -> Sequence[str]:
-    names = models.names_in(self.unfrozen)
-    return [n for place, n in enumerate(names) if place not in self._frozen]
-
-  @property
   def trainable_variables(self) -> Sequence[tf.Variable]:
     return self._variables(frozen=False)
 

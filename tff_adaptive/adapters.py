@@ -280,7 +280,6 @@ class AdaptedModel(models.Wrapped):
         that are trained themselves.
     """
     super().__init__(unfrozen)
-    self._rule = rule
     self._scale = scale
     self._kernels = list(unfrozen.trainable_variables)
     self._whole = sorted(whole)
@@ -332,32 +331,25 @@ class AdaptedModel(models.Wrapped):
     added = adapter.matrix.kernel(self._scale * low)
     return kernel.read_value() + tf.cast(added, kernel.dtype)
 
-  @property
-  def _of_adapters(self) -> list[tuple[str, tf.Variable]]:
-    names = models.names_in(self.unfrozen)
-    return [
-      (f'{names[adapter.place]}/{part}', variable)
-      for adapter in self._adapters
-      for part, variable in (('a', adapter.a), ('b', adapter.b))
-      if part == 'b' or self._rule != 'ffa'
-    ]
-
-  @property
-  def trainable_names(self) -> Sequence[str]:
-    names = models.names_in(self.unfrozen)
-    return [n for n, _ in self._of_adapters] + [names[i] for i in self._whole]
+  def variable_name(self, variable: tf.Variable) -> str:
+    for adapter in self._adapters:
+      if variable is adapter.a or variable is adapter.b:
+        part = 'a' if variable is adapter.a else 'b'
+        return f'{super().variable_name(self._kernels[adapter.place])}/{part}'
+    return super().variable_name(variable)
 
   @property
   def trainable_variables(self) -> Sequence[tf.Variable]:
-    own = [variable for _, variable in self._of_adapters]
-    return own + [self._kernels[i] for i in self._whole]
+    own = [v for adapter in self._adapters for v in (adapter.a, adapter.b)]
+    whole = [self._kernels[i] for i in self._whole]
+    return [v for v in own if v.trainable] + whole
 
   @property
   def non_trainable_variables(self) -> Sequence[tf.Variable]:
     return [
       *self.unfrozen.non_trainable_variables,
       *(self._kernels[i] for i in self._fixed),
-      *(a.a for a in self._adapters if self._rule == 'ffa'),
+      *(a.a for a in self._adapters if not a.a.trainable),
     ]
 
   def merge(self) -> tff.learning.models.VariableModel:

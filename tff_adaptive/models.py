@@ -245,10 +245,24 @@ def variable_names(model: ModelFn) -> list[str]:
 
 def names_in(model: tff.learning.models.VariableModel) -> list[str]:
   """Returns the names of a model's trainable variables, in order."""
-  named = getattr(model, 'trainable_names', None)
-  if named is not None:
-    return list(named)
-  return [v.name.partition(':')[0] for v in model.trainable_variables]
+  return weight_names(model)[: len(model.trainable_variables)]
+
+
+def weight_names(model: tff.learning.models.VariableModel) -> list[str]:
+  """Returns the names of a model's weights in order, trainable ones first."""
+  return [
+    name_of(model, variable)
+    for variable in (*model.trainable_variables, *model.non_trainable_variables)
+  ]
+
+
+def name_of(
+  model: tff.learning.models.VariableModel, variable: tf.Variable
+) -> str:
+  """Returns the name of a model's variable, such as 'dense/kernel'."""
+  if hasattr(model, 'variable_name'):
+    return model.variable_name(variable)
+  return variable.name.partition(':')[0]
 
 
 def _checked_kind(model: Any) -> Literal['keras_2', 'keras_3']:
@@ -425,7 +439,6 @@ class Keras3Model(tff.learning.models.VariableModel):
       the pass; `None` without random layers. A generator's n-th draw is a
       function of the seed, of the generator's index in the model and of n.
     draws: Number of draws so far, by generator; counted during tracing.
-    trainable_names: Names of trainable variables, such as 'dense/kernel'.
   """
 
   def __init__(
@@ -471,9 +484,9 @@ class Keras3Model(tff.learning.models.VariableModel):
     }
     self._trainable = keras_model.trainable_weights
     self._fixed = keras_model.non_trainable_weights
-    self.trainable_names = [
-      w.path.removeprefix(prefix) for w in self._trainable
-    ]
+    self._names = {
+      id(self._variables[id(w)]): w.path.removeprefix(prefix) for w in weights
+    }
     self.step_seed: Optional[tf.Variable] = None
     if tff_internals.seed_generators(keras_model):
       self.step_seed = tf.Variable(
@@ -507,6 +520,10 @@ class Keras3Model(tff.learning.models.VariableModel):
   def metric_states(self) -> Sequence[_Metric]:
     """The same metrics, with their variables in this graph."""
     return self._metrics
+
+  def variable_name(self, variable: tf.Variable) -> str:
+    """Returns the name of a weight's variable, such as 'dense/kernel'."""
+    return self._names[id(variable)]
 
   def substitute(self, variable: tf.Variable, make: Substitute) -> None:
     """Replaces a weight by a computed tensor in all passes."""
@@ -673,6 +690,10 @@ class Wrapped(tff.learning.models.VariableModel):
 
   def __init__(self, unfrozen: tff.learning.models.VariableModel):
     self.unfrozen = unfrozen
+
+  def variable_name(self, variable: tf.Variable) -> str:
+    """Returns the name of a variable, such as 'dense/kernel'."""
+    return name_of(self.unfrozen, variable)
 
   @property
   def local_variables(self) -> Sequence[tf.Variable]:

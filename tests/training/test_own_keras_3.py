@@ -128,7 +128,7 @@ def test_a_run_and_what_follows(settings, tmp_path):
   saved = keras.models.load_model(target / 'model.keras')
   x = np.random.default_rng(0).normal(size=[5, 4]).astype(np.float32)
   serve = tf.saved_model.load(str(target / 'saved_model')).signatures
-  [outputs] = serve[told['signature']](rows=tf.constant(x)).values()
+  [outputs] = serve[told['signature']](rows=tf.constant(x, tf.float64)).values()
   columns = told['columns']
   scaled = (x - [c['shift'] for c in columns]) / [c['scale'] for c in columns]
   np.testing.assert_allclose(

@@ -452,6 +452,7 @@ def _write_down(
     'judged_by': ready.goal.column,
     'metric_directions': metric_names.as_words(ready.directions),
     'inputs': read,
+    'weights': ready.evaluator.weight_names,
   }
   if ready.ledger is not None:
     current['privacy'] = ready.ledger.describe().splitlines()

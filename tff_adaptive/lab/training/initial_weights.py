@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+import warnings
 from collections.abc import Callable
 from collections.abc import Hashable
 from typing import Any
@@ -11,6 +12,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive import errors
+from tff_adaptive import models
 from tff_adaptive import tff_internals
 from tff_adaptive.lab.recording import checkpoints
 from tff_adaptive.lab.recording import files
@@ -103,8 +105,8 @@ def load(
       f'--initial_weights={path} needs a task with a Keras model.'
     )
   try:
-    keras_files.check(file, [tuple(w.shape) for w in keras_model.weights])
-    keras_model.load_weights(str(file))
+    files.check_regular(file)
+    keras_files.load(keras_model, file)
   # Keras, h5py and zipfile raise exceptions of many types for damaged files.
   except Exception as e:  # pylint: disable=broad-exception-caught
     raise errors.SettingsError(
@@ -136,28 +138,51 @@ def _of_run(
     raise errors.SettingsError(
       f'--initial_weights={path} cannot be read: {errors.reason(e)}.'
     ) from e
-  found: dict[str, dict[int, np.ndarray]] = {
-    'trainable': {},
-    'non_trainable': {},
+  there = {
+    (match.group(1) != 'trainable', int(match.group(2))): array
+    for name, array in arrays.items()
+    if (match := _IN_A_STATE.fullmatch(name))
   }
-  for name, array in arrays.items():
-    if match := _IN_A_STATE.fullmatch(name):
-      found[match.group(1)][int(match.group(2))] = array
-  here = _arrays_of(model)
-  parts = [[group[i] for i in sorted(group)] for group in found.values()]
-  wanted = [here.trainable, here.non_trainable]
-  if [[w.shape for w in p] for p in parts] != [
-    [np.shape(w) for w in p] for p in wanted
-  ]:
-    raise errors.SettingsError(
-      f'--initial_weights={path} is a run with another model or other frozen '
-      'variables; export it and give the folder of the export.'
+  found = [array for _, array in sorted(there.items(), key=lambda x: x[0])]
+  weights = _arrays_of(model)
+  here = [np.asarray(w) for w in (*weights.trainable, *weights.non_trainable)]
+  names = models.weight_names(model)
+  recorded = (files.RunFolder(path).read_hparams() or {}).get('weights')
+  instead = 'export it and give the folder of the export'
+  if not isinstance(recorded, list):
+    shapes = [array.shape for array in found]
+    if shapes != [w.shape for w in here] or len({*shapes}) < len(shapes):
+      raise errors.SettingsError(
+        f'--initial_weights={path} is a run of an earlier version, without '
+        'names of weights, and their shapes do not tell which is which: '
+        f'{instead}.'
+      )
+    warnings.warn(
+      f'{path} has no names of weights; they were told apart by their shapes.',
+      stacklevel=2,
     )
-  for part, there in zip(parts, wanted, strict=True):
-    for array, weight in zip(part, there, strict=True):
-      if array.dtype != np.asarray(weight).dtype:
-        raise errors.SettingsError(
-          f'--initial_weights={path} holds weights of the dtype {array.dtype}, '
-          f'and the model of the task has {np.asarray(weight).dtype}.'
-        )
-  return tff.learning.models.ModelWeights(*parts)
+    recorded = names
+  if sorted(map(str, recorded)) != sorted(names) or len(found) != len(names):
+    raise errors.SettingsError(
+      f'--initial_weights={path} is a run of another model: '
+      f'{keras_files.differences(recorded, names)}. If these are adapters, '
+      f'{instead}.'
+    )
+  count = len(weights.trainable)
+  twice = {*names[:count]} & {*names[count:]}
+  if twice or (recorded != names and len({*names}) < len(names)):
+    raise errors.SettingsError(
+      f'--initial_weights={path}: several variables of the model have the same '
+      f'name, and frozen ones are in another order: {instead}.'
+    )
+  chosen = found
+  if recorded != names:
+    chosen = [found[recorded.index(name)] for name in names]
+  for name, array, wanted in zip(names, chosen, here, strict=True):
+    if (array.shape, array.dtype) != (wanted.shape, wanted.dtype):
+      raise errors.SettingsError(
+        f'--initial_weights={path} has {name} of the shape '
+        f'{list(array.shape)} and dtype {array.dtype}, and the model of the '
+        f'task of {list(wanted.shape)} and {wanted.dtype}.'
+      )
+  return tff.learning.models.ModelWeights(chosen[:count], chosen[count:])

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive import models
 from tff_adaptive import structures
 from tff_adaptive import tff_internals
 from tff_adaptive.lab.recording import metric_names
@@ -66,6 +67,11 @@ class Evaluator:
   def names(self) -> list[str]:
     """Names of the metrics that `evaluate` returns."""
     return list(self._names)
+
+  @property
+  def weight_names(self) -> list[str]:
+    """Names of the model's weights in order, the trainable ones first."""
+    return models.weight_names(self._model)
 
   @property
   def directions(self) -> dict[str, bool]:

@@ -77,7 +77,8 @@ def load(place: str) -> Callable[..., Any]:
 
 def failure(error: BaseException, module_name: str) -> str:
   """Describes an exception of user code, with its line in the user's module."""
-  told = f'{type(error).__name__}: {errors.reason(error)}'
+  named = _explained(error)
+  told = f'{type(named).__name__}: {errors.reason(named)}'
   for ours in _OURS:
     if f"'{ours}" in told:
       told += hint(ours).rstrip('.)') + ')'
@@ -291,7 +292,6 @@ def create(task: registry.TaskInfo, options: Mapping[str, Any]) -> Any:
     raise
   except (Exception, SystemExit) as e:
     module = task.place.partition(':')[0]
-    e = _keras_3(e) or e
     raise OwnCodeError(f'{task.place} fails: {failure(e, module)}.') from e
   finally:
     moved = _current_folder() != here
@@ -312,12 +312,14 @@ def create(task: registry.TaskInfo, options: Mapping[str, Any]) -> Any:
   return tff.simulation.baselines.BaselineTask(made.datasets, model_fn)
 
 
-def _keras_3(error: BaseException) -> Optional[TypeError]:
-  """Returns the error to raise if an error is due to a Keras 3 model."""
+def _explained(error: BaseException) -> BaseException:
+  """Returns the error to show, see `models.explain`."""
+  if 'tensorflow_federated' not in sys.modules:
+    return error
   from tff_adaptive import models  # pylint: disable=g-import-not-at-top
 
   try:
     models.explain(error)
   except TypeError as told:
     return told
-  return None
+  return error

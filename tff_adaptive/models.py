@@ -495,6 +495,7 @@ class Keras3Model(tff.learning.models.VariableModel):
     # As for Keras 2, draws are counted during tracing.
     self.draws: collections.Counter[int] = collections.Counter()
     self._substitutes: dict[int, Substitute] = {}
+    self._tables = tff_internals.tables_of(keras_model)
     self._metrics = [
       _metric_of(m, keras_model, input_spec)
       for m in _metrics_of(keras_model, metrics)
@@ -592,13 +593,13 @@ class Keras3Model(tff.learning.models.VariableModel):
       [(w, value(w)) for w in weights], collect_losses=True
     )
     before = [(w, scope.get_current_value(w)) for w in weights]
-    with tff_internals.drawing(self._keras_model, draw), scope:
+    with tff_internals.drawing(self._keras_model, draw, self._tables), scope:
       # Not `stateless_call`, which passes `training` to inner layers only if
       # each layer forwards it.
       outputs = part(inputs, training=training)
       losses = part.losses
     if self.draws[-1]:  # Raised in `draw`, Keras would garble it.
-      raise TypeError(
+      raise tff_internals.ModelError(
         f'A layer of {_name(type(self._keras_model))} draws random numbers '
         'without a seed generator, so they are not reproducible: give the '
         'layer a keras.random.SeedGenerator as an attribute, and draw with '
@@ -887,14 +888,37 @@ def _has_variables(given: Any) -> bool:
 
 
 def explain(error: BaseException) -> None:
-  """Raises `TypeError` if an error is due to Keras 3 where TFF needs Keras 2.
+  """Raises `ModelError` if an error is due to what graphs ask of a model.
 
   Args:
-    error: An exception of a function that builds a model of tff.learning.
+    error: An exception of a function that builds a model of tff.learning, or of
+      the tracing of such a model.
   """
+  if '`adapt` is only supported' in str(error):
+    raise tff_internals.ModelError(
+      'A function that builds a model of Keras 2 is called in graphs, where '
+      '`adapt` cannot run: adapt a layer outside of it, and give what it '
+      'learned to those of the model, as in Normalization('
+      'mean=layer.mean.numpy().ravel(), '
+      'variance=layer.variance.numpy().ravel()) or '
+      'StringLookup(vocabulary=layer.get_vocabulary()).'
+    ) from error
+  if 'Dimension value must be integer' in str(error):
+    raise tff_internals.ModelError(
+      'In a graph, a layer of Keras 2 that looks up words does not know how '
+      'many it has, and so of how many numbers its output is: give it '
+      'max_tokens=N and pad_to_max_tokens=True.'
+    ) from error
+  if 'capture an EagerTensor' in str(error):
+    raise tff_internals.ModelError(
+      'A layer of the model uses a tensor or a lookup table of TensorFlow that '
+      "was made outside of the graphs of TFF. Keep numbers as NumPy's, and a "
+      'table as an attribute of a layer, a tf.lookup.StaticHashTable; with '
+      'Keras 2, make both in the function that builds the model.'
+    ) from error
   given = tff_internals.keras_3_model_in(error)
   if given is not None:
-    raise TypeError(
+    raise tff_internals.ModelError(
       f'`model` makes a {_name(type(given))}, a model of Keras 3, of which '
       'tff.learning.models.from_keras_model knows nothing: use '
       'tff_adaptive.models.from_keras_model in its place, which takes the same '

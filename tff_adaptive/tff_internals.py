@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import Any
 from typing import Optional
 
@@ -53,6 +54,10 @@ _drawing = threading.RLock()
 
 class Keras3Error(errors.SettingsError, ImportError):
   """Raised if TensorFlow is configured to use Keras 3, which TFF lacks."""
+
+
+class ModelError(errors.SettingsError, TypeError):
+  """Raised for a model of Keras that cannot run in TFF's graphs."""
 
 
 def _is_keras_2(model_class: type) -> bool:
@@ -97,43 +102,73 @@ def layers_of(keras_model: Any) -> list[Any]:
   return list(keras_model._flatten_layers(include_self=False))
 
 
+def tables_of(keras_model: Any) -> dict[int, tf.lookup.StaticHashTable]:
+  """Copies the lookup tables of a Keras 3 model's layers into this graph.
+
+  Returns:
+    Tables by the id of the layer's own, such as that of a `StringLookup`; none
+    in eager mode, where these can be used.
+  """
+  if tf.executing_eagerly():
+    return {}
+  copies = {}
+  for layer in layers_of(keras_model):
+    for table in vars(layer).values():
+      if isinstance(table, tf.lookup.StaticHashTable):
+        with (
+          tf.Graph().as_default(),
+          tf.__internal__.eager_context.eager_mode(),
+        ):
+          keys, values = (tensor.numpy() for tensor in table.export())
+          default = table._default_value.numpy()
+        content = tf.lookup.KeyValueTensorInitializer(
+          keys, values, table.key_dtype, table.value_dtype
+        )
+        copies[id(table)] = tf.lookup.StaticHashTable(content, default)
+  return copies
+
+
 @contextlib.contextmanager
 def drawing(
-  keras_model: Any, draw: Callable[[int], tf.Tensor]
+  keras_model: Any,
+  draw: Callable[[int], tf.Tensor],
+  tables: Mapping[int, tf.lookup.StaticHashTable],
 ) -> Iterator[None]:
   """Prepares a Keras 3 model for calls in a graph.
 
-  In the context its generators return other seeds, and eager tensors in
-  attributes of its layers, unusable in graphs, are arrays.
+  In the context its generators return other seeds. Eager tensors and lookup
+  tables in attributes of its layers, unusable in graphs, are replaced by arrays
+  and by tables of the graph.
 
   Args:
     keras_model: The model.
     draw: Maps the index of a generator in the model to a seed, int32 [2]; index
       -1 is that of layers without a generator of their own.
+    tables: Tables of the graph, as returned by `tables_of`.
   """
   from keras.src.random import seed_generator  # pylint: disable=g-import-not-at-top
 
   places = dict(enumerate(seed_generators(keras_model)))
   with tf.Graph().as_default(), tf.__internal__.eager_context.eager_mode():
     places[-1] = seed_generator.global_seed_generator()
-    tensors = [
-      (layer, name, value, value.numpy())
+    replaced = [
+      (layer, name, value, tables.get(id(value)) or value.numpy())
       for layer in layers_of(keras_model)
       for name, value in vars(layer).items()
-      if isinstance(value, tf.__internal__.EagerTensor)
+      if id(value) in tables or isinstance(value, tf.__internal__.EagerTensor)
     ]
   with _drawing:
     for place, generator in places.items():
       generator.next = lambda ordered=True, place=place: draw(place)
-    for layer, name, _, array in tensors:
-      object.__setattr__(layer, name, array)
+    for layer, name, _, usable in replaced:
+      object.__setattr__(layer, name, usable)
     try:
       yield
     finally:
       for generator in places.values():
         del generator.next
-      for layer, name, tensor, _ in tensors:
-        object.__setattr__(layer, name, tensor)
+      for layer, name, value, _ in replaced:
+        object.__setattr__(layer, name, value)
 
 
 def seed_generators(keras_model: Any) -> list[Any]:

@@ -6,6 +6,7 @@ from typing import Optional
 
 import tensorflow_federated as tff
 
+from tff_adaptive import models
 from tff_adaptive import optimizers
 from tff_adaptive import parameters
 from tff_adaptive import processes
@@ -40,12 +41,16 @@ class Pieces:
       model: As for `algorithms.build`.
       takes_messages: As for `processes.compose`.
     """
-    return processes.compose(
-      model,
-      **self._arguments(),
-      model_aggregator=self._aggregator(),
-      takes_messages=takes_messages,
-    )
+    try:
+      return processes.compose(
+        model,
+        **self._arguments(),
+        model_aggregator=self._aggregator(),
+        takes_messages=takes_messages,
+      )
+    except RuntimeError as e:
+      models.explain(e)
+      raise
 
   def first_state(self, template: Any, weights: Any) -> Any:
     """Builds the initial state of a process of the same structure.

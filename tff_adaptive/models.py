@@ -909,6 +909,12 @@ def explain(error: BaseException) -> None:
       'many it has, and so of how many numbers its output is: give it '
       'max_tokens=N and pad_to_max_tokens=True.'
     ) from error
+  if isinstance(error, KeyError) and 'y_true[i]' in str(error):
+    raise tff_internals.ModelError(
+      'The model has several losses, which TFF pairs with labels by their '
+      'order, and batches have labels by name: give them as a tuple, in the '
+      "order of the model's outputs."
+    ) from error
   if 'capture an EagerTensor' in str(error):
     raise tff_internals.ModelError(
       'A layer of the model uses a tensor or a lookup table of TensorFlow that '

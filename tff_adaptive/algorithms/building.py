@@ -48,7 +48,7 @@ class Pieces:
         model_aggregator=self._aggregator(),
         takes_messages=takes_messages,
       )
-    except RuntimeError as e:
+    except (KeyError, RuntimeError) as e:
       models.explain(e)
       raise
 

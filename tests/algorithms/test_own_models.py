@@ -1,5 +1,6 @@
-"""Layers that look words up, or were adapted to data, inside of models."""
+"""Models that look words up, were adapted to data, or have two losses."""
 
+import collections
 import functools
 
 import keras
@@ -133,3 +134,18 @@ def test_an_unknown_number_of_outputs(in_process_context):
 def test_tensors_from_outside_of_a_layer(in_process_context):
   with pytest.raises(tff_internals.ModelError, match="numbers as NumPy's"):
     build(keras, closure, _NUMBERS)
+
+
+def test_labels_by_name_for_several_losses(in_process_context):
+  def model():
+    inputs = tf.keras.Input((1,))
+    outputs = [tf.keras.layers.Dense(1)(inputs) for _ in range(2)]
+    label = tf.TensorSpec([None, 1])
+    return tff.learning.models.from_keras_model(
+      tf.keras.Model(inputs, outputs),
+      loss=[tf.keras.losses.MeanSquaredError() for _ in range(2)],
+      input_spec=(label, collections.OrderedDict(a=label, b=label)),
+    )
+
+  with pytest.raises(tff_internals.ModelError, match='labels by name'):
+    algorithms.build('fedavg', model)

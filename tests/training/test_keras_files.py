@@ -14,8 +14,8 @@ from tests import helpers
 from tff_adaptive import errors
 from tff_adaptive import models
 from tff_adaptive import tff_internals
+from tff_adaptive.lab.recording import checkpoints
 from tff_adaptive.lab.recording import files
-from tff_adaptive.lab.recording.checkpoints import folder as checkpoints
 from tff_adaptive.lab.training import initial_weights
 
 

@@ -7,6 +7,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive.lab.training import traffic as communication
+from tff_adaptive.lab.training.loop import rounds
 from tff_adaptive.lab.training.participation import system_model
 
 FEATURES = 3
@@ -75,7 +76,13 @@ def task(
   return tff.simulation.baselines.BaselineTask(datasets, model_fn)
 
 
-class GradientRounds:
+def rounds_of(process, initial_weights, **more):
+  """Returns the rounds of a process that begin with these weights."""
+  state = process.set_model_weights(process.initialize(), initial_weights)
+  return rounds.LearningRounds(process, state, **more)
+
+
+class GradientRounds(rounds.Rounds):
   """Federated SGD written out by hand, with the methods that the loop uses."""
 
   def __init__(
@@ -87,7 +94,6 @@ class GradientRounds:
     self._error = error
     self._before_round = before_round or (lambda number: None)
     self.traffic = communication.Traffic(down=32, up=40)
-    self.step_records = ()
     self.cohorts = []
     self.report = {}
 
@@ -101,18 +107,8 @@ class GradientRounds:
     self._kernel, self._bias = state['kernel'], state['bias']
     self._round = int(state['round'])
 
-  def snapshot(self):
-    return self.program_state
-
-  def roll_back(self, snapshot):
-    self.restore(snapshot)
-
   def model_weights(self):
     return tff.learning.models.ModelWeights([self._kernel, self._bias], [])
-
-  def weights_of(self, client, weights):
-    del client
-    return weights
 
   def run(self, cohort, datasets):
     self._round += 1

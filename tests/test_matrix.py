@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 import tasks
+from tests import helpers
 from tests import tiers
 from tff_adaptive import algorithms
 from tff_adaptive import errors
 from tff_adaptive.lab.flags import parsing as flags
 from tff_adaptive.lab.training import experiment as train
 from tff_adaptive.lab.training.data import datasets as data
-from tff_adaptive.lab.training.loop import rounds
 from tff_adaptive.processes import exchange
 
 # Models of one layer: nothing comes before the last layer, whose input is the
@@ -118,7 +118,7 @@ def _two_rounds(algorithm, task_name):
   task, clients = _task(task_name)
   process = algorithms.build(algorithm, task.model_fn)
   weights = process.get_model_weights(process.initialize())
-  learning = rounds.build(process, initial_weights=weights)
+  learning = helpers.rounds_of(process, weights)
   cohort = clients.client_ids[:2]
   for number in (1, 2):
     columns = learning.run(cohort, clients.for_round(number, cohort).batches)

@@ -24,7 +24,6 @@ from tff_adaptive import errors
 from tff_adaptive.lab.recording import checkpoints
 from tff_adaptive.lab.recording import client_states
 from tff_adaptive.lab.training import initial_weights
-from tff_adaptive.lab.training.loop import rounds
 
 # Limits of memory: everything, and nothing beyond a round.
 LIMITS = {'memory': math.inf, 'disk': 0}
@@ -458,9 +457,9 @@ def test_scaffold_goes_on_exactly_from_disk(tmp_path):
 
   def build(name):
     path = tmp_path / name / 'client_states.sqlite'
-    return rounds.build(
+    return helpers.rounds_of(
       process,
-      initial_weights=initial,
+      initial,
       store=lambda fresh: client_states.ClientStates(
         fresh, path, LIMITS.get(name, math.inf)
       ),
@@ -485,7 +484,7 @@ def test_scaffold_goes_on_exactly_from_disk(tmp_path):
         # A round that was not finished, then another process.
         learning.snapshot()
         run(learning, (1, 3))
-        learning._clients.close()
+        learning._kept.close()
         learning = build(name)
         found = keeper.load_latest(learning.program_state, learning.restore)
         assert found.round_number == number - 1

@@ -15,7 +15,6 @@ from tff_adaptive.lab.training import initial_weights
 from tff_adaptive.lab.training.data import datasets as data
 from tff_adaptive.lab.training.data import elsewhere
 from tff_adaptive.lab.training.data import faults
-from tff_adaptive.lab.training.loop import rounds
 
 _POISON = 99.0
 
@@ -77,7 +76,7 @@ def build_fixture(in_process_context):
   initial = initial_weights.draw(task.model_fn, 0)
 
   def build(most=None, kind=data.ClientDatasets, client_learning_rate=0.1):
-    learning = rounds.build(process, initial_weights=initial)
+    learning = helpers.rounds_of(process, initial)
     hparams = process.get_hparams(learning.state)
     hparams['client_work']['learning_rate'] = client_learning_rate
     learning.state = process.set_hparams(learning.state, hparams)

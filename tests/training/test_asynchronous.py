@@ -125,7 +125,9 @@ def rounds_of(schedule, *, concurrency, eta, weighting, staleness):
   )
   return asynchronous.AsynchronousRounds(
     process,
-    initial_weights=initial_weights.draw(linear.model_fn, 0),
+    process.set_model_weights(
+      process.initialize(), initial_weights.draw(linear.model_fn, 0)
+    ),
     concurrency=concurrency,
     schedule=schedule,
     discount=asynchronous.discount_of(staleness),

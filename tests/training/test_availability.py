@@ -290,7 +290,7 @@ def test_stopped_and_resumed(trained, tmp_path, monkeypatch):
   halves = settings_of(
     tmp_path, '--algorithm=scaffold', '--ema_decay=0.5', *_ALL
   )
-  original, calls = rounds.StatefulRounds.run, []
+  original, calls = rounds.LearningRounds.run, []
 
   def stopping_run(self, cohort, datasets):
     calls.append(cohort)
@@ -298,10 +298,10 @@ def test_stopped_and_resumed(trained, tmp_path, monkeypatch):
       raise stopping.Stopped(signal.SIGTERM)
     return original(self, cohort, datasets)
 
-  monkeypatch.setattr(rounds.StatefulRounds, 'run', stopping_run)
+  monkeypatch.setattr(rounds.LearningRounds, 'run', stopping_run)
   with pytest.raises(stopping.Stopped):
     run(halves)
-  monkeypatch.setattr(rounds.StatefulRounds, 'run', original)
+  monkeypatch.setattr(rounds.LearningRounds, 'run', original)
   result, _ = run(halves)
   assert result.resumed_from >= 2
   assert table(halves) == table(absent_ones(trained))

@@ -17,9 +17,7 @@ from tff_adaptive.lab.training import initial_weights
 from tff_adaptive.lab.training.data import datasets as data
 from tff_adaptive.lab.training.evaluation import evaluator as evaluation
 from tff_adaptive.lab.training.evaluation import validation
-from tff_adaptive.lab.training.loop import cadence as cadence_lib
 from tff_adaptive.lab.training.loop import loop
-from tff_adaptive.lab.training.loop import parts as loop_parts
 from tff_adaptive.lab.training.loop import stopping
 from tff_adaptive.lab.training.participation import cohorts as sampling
 
@@ -63,7 +61,7 @@ def train_fixture():
     rounds.report = report or {}
     clients = data.ClientDatasets(task.datasets, seed=0)
     with files.RunFolder(path) as folder:
-      parts = loop_parts.Parts(
+      parts = loop.Parts(
         task=task,
         formula='',
         cohort_fn=sampling.build_cohort_fn(
@@ -82,7 +80,7 @@ def train_fixture():
       result = loop.Training(
         parts,
         folder=folder,
-        cadence=cadence_lib.Cadence(
+        cadence=loop.Cadence(
           total_rounds=_ROUNDS, rounds_per_eval=2, rounds_per_checkpoint=3
         ),
         progress=progress.Progress(_ROUNDS, stream=stream or Sayings()),
@@ -299,7 +297,7 @@ def test_no_warning_when_all_is_well(train, tmp_path):
   'per_eval, evaluated', [(1, [1, 2, 3]), (2, [2, 3]), (5, [3])]
 )
 def test_cadence(per_eval, evaluated):
-  cadence = cadence_lib.Cadence(
+  cadence = loop.Cadence(
     total_rounds=3, rounds_per_eval=per_eval, rounds_per_checkpoint=per_eval
   )
   assert [r for r in (1, 2, 3) if cadence.evaluates(r)] == evaluated

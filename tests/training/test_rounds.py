@@ -52,8 +52,7 @@ def test_training_starts_at_the_given_weights():
   task = helpers.task()
   process = algorithms.build('fedavg', task.model_fn)
   initial = initial_weights.draw(task.model_fn, 0)
-  learning = rounds.build(process, initial_weights=initial)
-  assert type(learning) is rounds.LearningRounds
+  learning = helpers.rounds_of(process, initial)
   for given, kept in zip(
     initial.trainable, learning.model_weights().trainable, strict=True
   ):
@@ -102,7 +101,7 @@ def counting_process(model_fn):
 
 
 def counts(learning):
-  found = learning._clients.of([f'client_{i}' for i in range(6)])
+  found = learning._kept.of([f'client_{i}' for i in range(6)])
   counted = [int(tf.nest.flatten(state)[0]) for state in found]
   return {i: count for i, count in enumerate(counted) if count}
 
@@ -114,15 +113,13 @@ def test_client_states_are_kept_by_client(tmp_path):
   initial = initial_weights.draw(task.model_fn, 0)
 
   def build():
-    learning = rounds.build(
+    return helpers.rounds_of(
       process,
-      initial_weights=initial,
+      initial,
       store=lambda fresh: client_states.ClientStates(
         fresh, tmp_path / 'client_states.sqlite'
       ),
     )
-    assert isinstance(learning, rounds.StatefulRounds)
-    return learning
 
   def run(learning, *clients):
     ids = [f'client_{i}' for i in clients]
@@ -138,7 +135,7 @@ def test_client_states_are_kept_by_client(tmp_path):
   assert row['train/num_examples'] == 11
   run(learning, 2, 3)
   assert counts(learning) == {0: 1, 2: 2, 3: 1}
-  (state,) = learning._clients.of(['client_2'])
+  (state,) = learning._kept.of(['client_2'])
   np.testing.assert_array_equal(tf.nest.flatten(state)[1], [2, 4])
 
   snapshot = learning.snapshot()

@@ -349,7 +349,7 @@ def _restore(
       folder.checkpoints, folder.identity, weights, number
     )
   elif which == 'ema':
-    weights = rounds.averaged_weights()
+    weights = rounds.models('validation')['ema']
   weights.assign_weights_to(model)
   if isinstance(model, adapters.AdaptedModel):
     model = model.merge()

@@ -27,7 +27,6 @@ from tff_adaptive.lab.recording import progress as progress_lib
 from tff_adaptive.lab.recording import tables
 from tff_adaptive.lab.recording import trackers
 from tff_adaptive.lab.training import accounting
-from tff_adaptive.lab.training import result
 from tff_adaptive.lab.training import reuse
 from tff_adaptive.lab.training import seeds as randomness
 from tff_adaptive.lab.training.loop import ending
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 
   from tff_adaptive.lab.training import parts as parts_lib
   from tff_adaptive.lab.training.data import datasets as data_lib
-  from tff_adaptive.lab.training.loop import parts as loop_parts
+  from tff_adaptive.lab.training.loop import loop as loop_lib
 
 # TensorFlow is imported by the functions that need it, after it is known
 # whether a run is finished already or may not be resumed.
@@ -297,7 +296,7 @@ def run(
   say: Callable[[str], None] = print,
   hooks: Sequence[Any] = (),
   pictures: bool = True,
-) -> result.Result:
+) -> ending.Result:
   """Runs or resumes an experiment.
 
   Everything is written to `settings.folder`. A finished run is not repeated.
@@ -329,18 +328,17 @@ def _run(
   say: Callable[[str], None],
   hooks: Sequence[Any],
   pictures: bool,
-) -> result.Result:
+) -> ending.Result:
   """Implements `run`, which converts `SystemExit`."""
   start = time.perf_counter()
   recorders = build_trackers(settings)
   finished = prepare(settings)
   if finished is not None:
     say(f'This run is already finished; its results are in {settings.folder}.')
-    return result.Result(finished.rows, {})
+    return ending.Result(finished.rows, {})
   check_data(settings)
   announce(say)
   from tff_adaptive.lab.training.evaluation import validation
-  from tff_adaptive.lab.training.loop import cadence
   from tff_adaptive.lab.training.loop import loop
   from tff_adaptive.lab.training.loop import stopping
 
@@ -388,7 +386,7 @@ def _run(
       results = loop.Training(
         ready,
         folder=folder,
-        cadence=cadence.Cadence(
+        cadence=loop.Cadence(
           total_rounds=settings.total_rounds,
           rounds_per_eval=settings.rounds_per_eval,
           rounds_per_checkpoint=settings.rounds_per_checkpoint,
@@ -409,7 +407,7 @@ def _run(
 def _draw(
   folder: files.RunFolder,
   settings: settings_lib.Settings,
-  ready: 'loop_parts.Parts',
+  ready: 'loop_lib.Parts',
   rows: Sequence[Any],
 ) -> None:
   """Draws a run's curves, step sizes and clients."""
@@ -435,7 +433,7 @@ def _bounds(settings: settings_lib.Settings) -> dict[str, Any]:
 def _write_down(
   folder: files.RunFolder,
   settings: settings_lib.Settings,
-  ready: 'loop_parts.Parts',
+  ready: 'loop_lib.Parts',
 ) -> None:
   """Writes or updates the run's hparams.json.
 
@@ -483,7 +481,7 @@ def _write_down(
   task_figures.save_partition(ready.task.datasets.train_data, folder.path)
 
 
-def _set_up(settings: settings_lib.Settings) -> 'loop_parts.Parts':
+def _set_up(settings: settings_lib.Settings) -> 'loop_lib.Parts':
   """Loads the data and builds the parts of the run; writes nothing."""
   from tff_adaptive.lab.training import parts as parts_lib
   from tff_adaptive.lab.training.data import elsewhere

@@ -28,7 +28,6 @@ from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.training import accounting
 from tff_adaptive.lab.training import initial_weights
-from tff_adaptive.lab.training import protocols
 from tff_adaptive.lab.training import reuse
 from tff_adaptive.lab.training import traffic
 from tff_adaptive.lab.training.asynchrony import rounds as asynchronous
@@ -41,10 +40,9 @@ from tff_adaptive.lab.training.evaluation import (
 )
 from tff_adaptive.lab.training.evaluation import evaluator as evaluation
 from tff_adaptive.lab.training.evaluation import validation
-from tff_adaptive.lab.training.loop import averaging
 from tff_adaptive.lab.training.loop import centralized
 from tff_adaptive.lab.training.loop import ending
-from tff_adaptive.lab.training.loop import parts as loop_parts
+from tff_adaptive.lab.training.loop import loop
 from tff_adaptive.lab.training.loop import rounds as rounds_lib
 from tff_adaptive.lab.training.participation import (
   availability as availability_lib,
@@ -146,7 +144,7 @@ def make(
   built: Built,
   cohort_fn: Callable[[int], Sequence[str]],
   source: elsewhere.Source,
-) -> loop_parts.Parts:
+) -> loop.Parts:
   """Builds the parts of a run; writes nothing.
 
   Args:
@@ -183,7 +181,7 @@ def make(
     made = elsewhere.ReferredClients(
       clients, counts, source, runtime.data_announcer()
     )
-  trained: protocols.Clients = made
+  trained: data_lib.Clients = made
   if isinstance(participation, schedule_lib.Schedule):
     trained = asynchronous.StaggeredClients(made, participation)
   rounds = build_rounds(settings, task.model_fn, built, weights, **states)
@@ -203,7 +201,7 @@ def make(
     metric_names.require_direction(main, directions)
   goal = ending.goal_of(settings.target_metric, columns, directions)
   directions[goal.column.partition('/')[2]] = goal.rises
-  return loop_parts.Parts(
+  return loop.Parts(
     task=task,
     formula=description.describe(built.pieces),
     cohort_fn=cohort_fn if participation is None else participation.cohort,
@@ -319,7 +317,7 @@ def build_rounds(
   built: Built,
   weights: tff.learning.models.ModelWeights,
   **states: Any,
-) -> protocols.Rounds:
+) -> rounds_lib.Rounds:
   """Builds the rounds of a run, in their initial state.
 
   Args:
@@ -330,31 +328,31 @@ def build_rounds(
     **states: Further arguments of the rounds: schedule and stores of client
       states. Without them the rounds can only restore a model.
   """
-  rounds: protocols.Rounds
-  if built.process is not None:
-    states['first_state'] = built.pieces.first_state(
-      reuse.template(built.process), weights
-    )
+  rounds: rounds_lib.Rounds
   if built.process is None:
-    rounds = centralized.build_rounds(model_fn, built.pieces, weights)
-  elif isinstance(built.process, processes.BufferedLearningProcess):
-    assert settings.concurrency is not None
-    rounds = asynchronous.AsynchronousRounds(
-      built.process,
+    rounds = centralized.CentralizedRounds(
+      model_fn,
+      optimizer=built.pieces.server_optimizer,
       initial_weights=weights,
-      concurrency=settings.concurrency,
-      **states,
+      seed=built.pieces.plan.values['seed'] % 2**31,
     )
   else:
-    rounds = rounds_lib.build(
-      built.process,
-      initial_weights=weights,
-      whole_updates=not settings.plan.aggregation.formula,
-      **states,
-    )
+    state = built.pieces.first_state(reuse.template(built.process), weights)
+    if isinstance(built.process, processes.BufferedLearningProcess):
+      assert settings.concurrency is not None
+      rounds = asynchronous.AsynchronousRounds(
+        built.process, state, concurrency=settings.concurrency, **states
+      )
+    else:
+      rounds = rounds_lib.LearningRounds(
+        built.process,
+        state,
+        whole_updates=not settings.plan.aggregation.formula,
+        **states,
+      )
   if settings.ema_decay is None:
     return rounds
-  return averaging.AveragedRounds(rounds, settings.ema_decay)
+  return rounds_lib.AveragedRounds(rounds, settings.ema_decay)
 
 
 def _states(

@@ -12,7 +12,6 @@ staleness, the number of server steps since client i began:
 
 import collections
 from collections.abc import Callable
-from collections.abc import Collection
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
@@ -21,11 +20,9 @@ from typing import Union
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_federated as tff
 
 from tff_adaptive import processes
 from tff_adaptive.lab.recording import client_states
-from tff_adaptive.lab.recording import records
 from tff_adaptive.lab.training.asynchrony import schedule as schedule_lib
 from tff_adaptive.lab.training.data import datasets as data_lib
 from tff_adaptive.lab.training.data import elsewhere
@@ -63,10 +60,6 @@ class StaggeredClients:
     return data_lib.CohortData.of(cohort, found, failures)
 
 
-# Builds a store from what it holds of a client at first.
-_Store = Callable[[Any], client_states.ClientStates]
-
-
 class AsynchronousRounds(rounds_lib.LearningRounds):
   """Rounds in which each client trains from the message it began with.
 
@@ -78,59 +71,42 @@ class AsynchronousRounds(rounds_lib.LearningRounds):
   def __init__(
     self,
     process: processes.BufferedLearningProcess,
+    state: Any,
     *,
-    initial_weights: tff.learning.models.ModelWeights,
     concurrency: int,
-    first_state: Optional[Any] = None,
     schedule: Optional[schedule_lib.Schedule] = None,
     discount: Callable[[int], float] = lambda staleness: 1.0,
-    received_store: _Store = client_states.ClientStates,
-    store: _Store = client_states.ClientStates,
-    client_ids: Optional[Collection[str]] = None,
+    received_store: rounds_lib.Store = client_states.ClientStates,
+    **states: Any,
   ):
-    """Initializes the process.
+    """Takes the process and its initial state.
 
     Args:
       process: The process.
-      initial_weights: The initial model weights, as arrays.
+      state: Its initial state, with the initial model weights.
       concurrency: Number of clients that train at once.
-      first_state: Initial state with these weights; by default the process'.
       schedule: The schedule of clients. Without one the model can be restored,
         but no round run.
       discount: s, a function from staleness in server steps to the factor of an
         update.
       received_store: Builds the store of received messages; in memory only by
         default.
-      store: Builds the store of client states, likewise.
-      client_ids: The task's clients; states of others are rejected. By default
-        all are accepted.
+      **states: `store` and `client_ids` of `LearningRounds`.
     """
-    super().__init__(
-      process, initial_weights=initial_weights, first_state=first_state
-    )
+    super().__init__(process, state, **states)
     self._concurrency = concurrency
     self._schedule = schedule
     self._discount = discount
     self._done = 0
-    self._received = received_store(process.message(self.state))
-    self._kept: Optional[client_states.ClientStates] = None
-    if process.initialize_client_state is not None:
-      self._kept = store(process.initialize_client_state())
-    self._client_ids = client_ids
+    self._received = received_store(process.message(state))
 
   def run(
     self, cohort: Sequence[str], datasets: Sequence[tf.data.Dataset]
-  ) -> collections.OrderedDict[str, Any]:
-    """Runs a round; see `LearningRounds.run`.
-
-    Raises:
-      RunError: If a state on disk is damaged.
-    """
+  ) -> rounds_lib.Columns:
     assert self._schedule is not None
     answers = self._schedule.answers(self._done + 1)
     message = self._process.message(self.state)
     columns = self._nobody()
-    state = self.state
     if cohort:
       received = [
         message
@@ -142,39 +118,13 @@ class AsynchronousRounds(rounds_lib.LearningRounds):
         np.float32(self._discount(self._done - flight.version))
         for flight in answers.flights
       ]
-      output = self._step(cohort, received, factors, list(datasets))
-      state = output.state
-      self.step_records = records.step_rows(cohort, output.metrics)
-      columns = rounds_lib.columns_of(output.metrics)
+      metrics = self._step(cohort, received, factors, list(datasets))
+      columns = rounds_lib.columns_of(metrics)
     # Clients that began since reuse the slots of those that have answered.
     new = [_slot(e) for e in answers.under_way if e.version == self._done]
     self._received.keep(new, [message] * len(new))
-    self.state = state
     self._done += 1
     return columns
-
-  def _step(
-    self,
-    cohort: Sequence[str],
-    received: Sequence[Any],
-    factors: Sequence[np.float32],
-    datasets: Sequence[Any],
-  ) -> Any:
-    """Calls the process, and stores the clients' next states."""
-    if self._kept is None:
-      return self._process.next(self.state, received, factors, datasets)
-    states = rounds_lib.kept_by(self._kept, cohort)
-    output = self._process.next(self.state, received, factors, states, datasets)
-    self._kept.keep(cohort, output.client_states)
-    return output
-
-  def weights_of(
-    self, client: str, weights: tff.learning.models.ModelWeights
-  ) -> tff.learning.models.ModelWeights:
-    """See `LearningRounds.weights_of`."""
-    if self._kept is None:
-      return weights
-    return rounds_lib.personalized(self._process, self._kept, client, weights)
 
   @property
   def _stores(self) -> list[Any]:

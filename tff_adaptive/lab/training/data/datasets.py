@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
+from typing import Protocol
 from typing import TypeAlias
 from typing import TypeVar
 from typing import Union
@@ -67,6 +68,26 @@ class CohortData:
       nothing = without_elements(next(iter(batches.values())))
       batches = {**dict.fromkeys(failures, nothing), **batches}
     return cls([batches[client] for client in cohort], failures)
+
+
+class Clients(Protocol):
+  """Training clients with their data.
+
+  Attributes:
+    client_ids: All training clients, in the task's order.
+    prepared_ahead: Whether a round's data may be prepared in another thread
+      while the previous round trains.
+  """
+
+  client_ids: list[str]
+  prepared_ahead: bool
+
+  def for_round(self, round_number: int, cohort: Sequence[str]) -> CohortData:
+    """Returns the cohort's batches, in the cohort's order.
+
+    Raises:
+      RunError: If no client's data can be read.
+    """
 
 
 def read_each(

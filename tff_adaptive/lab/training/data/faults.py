@@ -25,12 +25,12 @@ import tensorflow as tf
 
 from tff_adaptive import errors
 from tff_adaptive import runtime
-from tff_adaptive.lab.training import protocols
 from tff_adaptive.lab.training.data import datasets as data_lib
 from tff_adaptive.lab.training.data import prefetching
+from tff_adaptive.lab.training.loop import rounds as rounds_lib
 
 # Sources of a cohort's batches.
-Clients: TypeAlias = Union[prefetching.Prefetcher, protocols.Clients]
+Clients: TypeAlias = Union[prefetching.Prefetcher, data_lib.Clients]
 
 # Maximum number of warnings of one kind, and of clients named in a warning.
 _SAID_IN_FULL = 3
@@ -89,7 +89,7 @@ class Guard:
 
   def __init__(
     self,
-    rounds: protocols.Rounds,
+    rounds: rounds_lib.Rounds,
     clients: Clients,
     *,
     most: Optional[int],
@@ -165,7 +165,7 @@ class Guard:
     cohort: Sequence[str],
     datasets: Sequence[data_lib.Batches],
     error: Exception,
-  ) -> tuple[Mapping[str, Any], Sequence[data_lib.Batches]]:
+  ) -> tuple[rounds_lib.Columns, Sequence[data_lib.Batches]]:
     """Runs a round without the clients that raise an error.
 
     These are clients whose data cannot be read and, one at a time, those whose
@@ -211,7 +211,7 @@ class Guard:
   def _report(
     self,
     number: int,
-    row: protocols.Columns,
+    row: rounds_lib.Columns,
     cohort: Sequence[str],
     datasets: Sequence[data_lib.Batches],
   ) -> None:
@@ -259,7 +259,7 @@ class Guard:
         'higher limit resumes from the previous round.'
       )
 
-  def _report_update(self, number: int, row: protocols.Columns) -> None:
+  def _report_update(self, number: int, row: rounds_lib.Columns) -> None:
     """Warns of a round that did not change the model."""
     if row.get('update/non_finite'):
       self._warn(

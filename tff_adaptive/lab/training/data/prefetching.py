@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Optional
 from typing import TypeAlias
 
-from tff_adaptive.lab.training import protocols
 from tff_adaptive.lab.training.data import datasets as data
 from tff_adaptive.runtime import waiting
 
@@ -31,7 +30,7 @@ class Prefetcher:
 
   def __init__(
     self,
-    clients: protocols.Clients,
+    clients: data.Clients,
     cohort_fn: Callable[[int], Sequence[str]],
     last_round: int,
   ):
@@ -89,7 +88,7 @@ class Prefetcher:
 
 def _prepare(
   rounds: queue.SimpleQueue,
-  clients: protocols.Clients,
+  clients: data.Clients,
   cohort_fn: Callable[[int], Sequence[str]],
 ) -> None:
   """Prepares the rounds of a queue, until it gives `None`."""

@@ -9,7 +9,6 @@ rounds divide the passes.
 
 import collections
 from collections.abc import Callable
-from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
@@ -21,11 +20,10 @@ import tensorflow_federated as tff
 from tff_adaptive import errors
 from tff_adaptive import structures
 from tff_adaptive import tff_internals
-from tff_adaptive.algorithms import building
 from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.training import seeds as randomness
-from tff_adaptive.lab.training import traffic as traffic_lib
 from tff_adaptive.lab.training.data import datasets as data
+from tff_adaptive.lab.training.loop import rounds as rounds_lib
 from tff_adaptive.processes import randomness as in_round
 
 
@@ -110,16 +108,8 @@ class PooledDatasets(data.ClientDatasets):
     return data.CohortData([self._prepare(chunk, seed)], {})
 
 
-class CentralizedRounds:
-  """Rounds of centralized training, with the interface of `protocols.Rounds`.
-
-  Attributes:
-    traffic: `None`, as nothing is sent.
-    step_records: Empty, as there are no clients.
-  """
-
-  traffic: Optional[traffic_lib.Traffic] = None
-  step_records: Sequence[Mapping[str, Any]] = ()
+class CentralizedRounds(rounds_lib.Rounds):
+  """Rounds of centralized training, in which nothing is sent."""
 
   def __init__(
     self,
@@ -187,8 +177,7 @@ class CentralizedRounds:
 
   def run(
     self, cohort: Sequence[str], datasets: Sequence[tf.data.Dataset]
-  ) -> collections.OrderedDict[str, Any]:
-    """Trains on the round's batches; see `rounds.LearningRounds.run`."""
+  ) -> rounds_lib.Columns:
     del cohort
     [dataset] = datasets
     self._model.reset_metrics()
@@ -211,27 +200,10 @@ class CentralizedRounds:
     return columns
 
   def model_weights(self) -> tff.learning.models.ModelWeights:
-    """Returns the model's weights, as arrays."""
     return tf.nest.map_structure(lambda v: v.numpy(), self._weights)
-
-  def weights_of(
-    self, client: str, weights: tff.learning.models.ModelWeights
-  ) -> tff.learning.models.ModelWeights:
-    """Returns the given weights, as there are no client states."""
-    del client
-    return weights
-
-  def snapshot(self) -> Any:
-    """Returns the current state, for `roll_back`."""
-    return self.program_state
-
-  def roll_back(self, snapshot: Any) -> None:
-    """Restores a snapshot."""
-    self.restore(snapshot)
 
   @property
   def program_state(self) -> Any:
-    """The state to save in a checkpoint."""
     return collections.OrderedDict(
       weights=self.model_weights(),
       optimizer=tf.nest.map_structure(np.asarray, self._optimizer_state),
@@ -239,27 +211,8 @@ class CentralizedRounds:
     )
 
   def restore(self, program_state: Any) -> None:
-    """Restores `program_state` from a checkpoint."""
     program_state['weights'].assign_weights_to(self._model)
     self._optimizer_state = tf.nest.map_structure(
       tf.convert_to_tensor, program_state['optimizer']
     )
     self._done = int(program_state['rounds'])
-
-  def restore_model(self, program_state: Any) -> None:
-    """Restores `program_state`, which has no client states."""
-    self.restore(program_state)
-
-
-def build_rounds(
-  model_fn: Callable[[], tff.learning.models.VariableModel],
-  pieces: building.Pieces,
-  initial_weights: tff.learning.models.ModelWeights,
-) -> CentralizedRounds:
-  """Builds the rounds of a method without clients."""
-  return CentralizedRounds(
-    model_fn,
-    optimizer=pieces.server_optimizer,
-    initial_weights=initial_weights,
-    seed=pieces.plan.values['seed'] % 2**31,
-  )

@@ -1,7 +1,8 @@
-"""Early stopping of a run, and the metric that its best round is chosen by.
+"""The end of a run: its result, early stopping, divergence, its best round.
 
-Both use evaluations on validation data. A resumed run reads the evaluations so
-far from metrics.csv, so that it stops where an uninterrupted one does.
+Early stopping and the best round use evaluations on validation data. A resumed
+run reads the evaluations so far from metrics.csv, so that it stops where an
+uninterrupted one does.
 """
 
 import dataclasses
@@ -18,6 +19,22 @@ from tff_adaptive.lab.recording import metric_names
 
 # The groups of columns of evaluations during training.
 _GROUPS = ('validation', 'ema')
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+  """The result of a run.
+
+  Attributes:
+    rows: Rows of metrics.csv, as text by column.
+    seconds: Seconds by phase, spent in this process; empty if the run was
+      finished before.
+    resumed_from: Round of the checkpoint that the run resumed from, or `None`.
+  """
+
+  rows: Sequence[Mapping[str, str]]
+  seconds: Mapping[str, float]
+  resumed_from: Optional[int] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,6 +122,29 @@ def diverged(row: Mapping[str, Any]) -> bool:
   if loss not in (None, ''):
     return not math.isfinite(hooks.number(loss))
   return rejected not in (None, '') and hooks.number(rejected) > 0
+
+
+# Consecutive rounds without a finite loss after which a run ends.
+_NON_FINITE = 10
+
+
+def check_finite(
+  rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]
+) -> None:
+  """Raises `RunError` if the training loss was not finite for ten rounds."""
+  last = rows[-_NON_FINITE:]
+  if len(last) < _NON_FINITE or not all(map(diverged, last)):
+    return
+  rates = [
+    f'--{name}={value}'
+    for name, value in settings.items()
+    if name.endswith('learning_rate') and value is not None
+  ]
+  raise errors.RunError(
+    f'The training loss was not finite in rounds {last[0]["round"]} to '
+    f'{last[-1]["round"]}: training diverged. Lower '
+    f'{" or ".join(rates) or "the step sizes"}, in another folder.'
+  )
 
 
 class Ending(hooks.Hook):

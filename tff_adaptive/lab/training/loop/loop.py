@@ -2,16 +2,21 @@
 
 import collections
 import contextlib
+import dataclasses
 import re
+import time
+from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
 
 import tensorflow as tf
+import tensorflow_federated as tff
 
 from tff_adaptive import errors
 from tff_adaptive import runtime
+from tff_adaptive.lab.recording import best
 from tff_adaptive.lab.recording import checkpoints as checkpoints_lib
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import hooks as hooks_lib
@@ -19,21 +24,147 @@ from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.recording import progress as progress_lib
 from tff_adaptive.lab.recording import records as records_lib
 from tff_adaptive.lab.recording import tensorboard
-from tff_adaptive.lab.training import result
+from tff_adaptive.lab.training import accounting
 from tff_adaptive.lab.training.data import datasets as data_lib
 from tff_adaptive.lab.training.data import faults
 from tff_adaptive.lab.training.data import prefetching
-from tff_adaptive.lab.training.loop import averaging
-from tff_adaptive.lab.training.loop import cadence as cadence_lib
-from tff_adaptive.lab.training.loop import clock as clock_lib
+from tff_adaptive.lab.training.evaluation import (
+  client_tests as client_tests_lib,
+)
+from tff_adaptive.lab.training.evaluation import evaluator as evaluator_lib
+from tff_adaptive.lab.training.evaluation import validation
 from tff_adaptive.lab.training.loop import ending as ending_lib
-from tff_adaptive.lab.training.loop import parts as parts_lib
+from tff_adaptive.lab.training.loop import rounds as rounds_lib
 from tff_adaptive.lab.training.loop import stopping
 from tff_adaptive.lab.training.participation import availability
 
-Row = Mapping[str, Any]
-# Consecutive rounds without a finite loss after which a run ends.
-_NON_FINITE = 10
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+  """The parts of a run that the training loop uses.
+
+  Attributes:
+    task: The task.
+    formula: The method's update rules, as text.
+    cohort_fn: Maps a round's number to its clients' ids.
+    rounds: The rounds, with their state.
+    evaluator: The evaluator of the model.
+    clients: The training clients, with their data.
+    splits: The validation and test splits.
+    participation: The clients that answer in each round; `None` if all do
+      without delay.
+    ledger: The privacy accountant; `None` for a run without privacy.
+    goal: The metric that rounds are compared by.
+    directions: Whether higher is better, for metrics where this is known.
+    client_tests: The per-client tests of the trained model; `None` without.
+  """
+
+  task: tff.simulation.baselines.BaselineTask
+  formula: str
+  cohort_fn: Callable[[int], Sequence[str]]
+  rounds: rounds_lib.Rounds
+  evaluator: evaluator_lib.Evaluator
+  clients: data_lib.Clients
+  splits: validation.Splits
+  participation: Optional[availability.Participation] = None
+  ledger: Optional[accounting.Ledger] = None
+  goal: ending_lib.Goal = ending_lib.NO_GOAL
+  directions: Mapping[str, bool] = dataclasses.field(default_factory=dict)
+  client_tests: Optional[client_tests_lib.ClientTests] = None
+
+  def columns(self, number: int) -> dict[str, Any]:
+    """Returns a round's columns on privacy and participation."""
+    sources = [s for s in (self.ledger, self.participation) if s is not None]
+    return {k: v for s in sources for k, v in s.columns(number).items()}
+
+  def keeper_of_best(self, folder: files.RunFolder) -> Optional[best.Best]:
+    """Builds the hook that saves the best round; `None` without a goal."""
+    if self.goal is ending_lib.NO_GOAL:
+      return None
+    group = self.goal.column.partition('/')[0]
+    return best.Best(
+      folder.checkpoints,
+      self.goal,
+      lambda: self.rounds.models('validation')[group],
+      run=folder.identity,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cadence:
+  """The length of a run, and its intervals of evaluation and checkpoints.
+
+  Attributes:
+    total_rounds: Number of rounds; they are numbered from 1.
+    rounds_per_eval: Rounds between evaluations; the model is also evaluated
+      before the first round and after the last.
+    rounds_per_checkpoint: Rounds between checkpoints; one is also written after
+      the last round.
+  """
+
+  total_rounds: int
+  rounds_per_eval: int
+  rounds_per_checkpoint: int
+
+  def evaluates(self, round_number: int) -> bool:
+    return (
+      round_number % self.rounds_per_eval == 0
+      or round_number == self.total_rounds
+    )
+
+  def checkpoints(self, round_number: int) -> bool:
+    return (
+      round_number % self.rounds_per_checkpoint == 0
+      or round_number == self.total_rounds
+    )
+
+
+class Clock:
+  """A timer of seconds by phase: 'data', 'train', 'evaluate' and others."""
+
+  def __init__(self) -> None:
+    self.spent: dict[str, float] = collections.defaultdict(float)
+    self._start = self._last = time.perf_counter()
+
+  def lap(self, what: str) -> None:
+    """Adds the seconds since the last lap to a phase."""
+    now = time.perf_counter()
+    self.spent[what] += now - self._last
+    self._last = now
+
+  def train_lap(self, aggregated_before: Optional[float]) -> None:
+    """Adds the seconds since the last lap to training and aggregation.
+
+    Args:
+      aggregated_before: `runtime.aggregation_seconds()` before the round.
+    """
+    self.lap('train')
+    aggregated = runtime.aggregation_seconds()
+    if aggregated_before is not None and aggregated is not None:
+      seconds = aggregated - aggregated_before
+      self.spent['train'] -= seconds
+      self.spent['aggregate'] += seconds
+
+  @property
+  def columns(self) -> dict[str, float]:
+    """A round's columns of metrics.csv: seconds in total and by phase."""
+    parts = ['data', 'train', 'aggregate', 'evaluate']
+    if 'aggregate' not in self.spent:  # Then it is in `train`.
+      parts.remove('aggregate')
+    return {
+      'seconds': round(self.total, 6),
+      **{f'seconds/{what}': round(self.spent[what], 6) for what in parts},
+    }
+
+  def add_to(self, totals: dict[str, float]) -> None:
+    """Adds the seconds of each phase to totals by phase, in place."""
+    for what, seconds in self.spent.items():
+      totals[what] += seconds
+
+  @property
+  def total(self) -> float:
+    """Seconds since the clock was created."""
+    return time.perf_counter() - self._start
 
 
 class Training:
@@ -46,10 +177,10 @@ class Training:
 
   def __init__(
     self,
-    parts: parts_lib.Parts,
+    parts: Parts,
     *,
     folder: files.RunFolder,
-    cadence: cadence_lib.Cadence,
+    cadence: Cadence,
     progress: Optional[progress_lib.Progress] = None,
     signals: Optional[stopping.Signals] = None,
     patience: Optional[int] = None,
@@ -113,8 +244,10 @@ class Training:
       say=say,
     )
     self._spent: dict[str, float] = collections.defaultdict(float)
+    hparams = folder.read_hparams() or {}
+    self._settings: Mapping[str, Any] = hparams.get('settings', {})
 
-  def run(self) -> result.Result:
+  def run(self) -> ending_lib.Result:
     """Trains, or resumes training, until the run ends.
 
     Raises:
@@ -145,7 +278,7 @@ class Training:
       self._end(hooks_lib.FAILED, e)
       raise
     self._guard.sum_up()
-    return result.Result(
+    return ending_lib.Result(
       self._records.rows, dict(self._spent), self._resumed_from
     )
 
@@ -154,11 +287,10 @@ class Training:
     self._ending.look_back(self._records.rows)
     if self._done < self._cadence.total_rounds and not self._over:
       self._records.forget_final()
-    hparams = self._folder.read_hparams() or {}
     event = hooks_lib.Start(
       folder=self._folder.path,
       identity=self._folder.identity,
-      settings=hparams.get('settings', {}),
+      settings=self._settings,
       total_rounds=self._cadence.total_rounds,
       resumed_from=self._resumed_from,
       rows=self._records.rows,
@@ -183,7 +315,7 @@ class Training:
 
   def _run_round(self) -> None:
     """Runs the next round; evaluates and saves it if these are due."""
-    clock = clock_lib.Clock()
+    clock = Clock()
     number = self._done + 1
     # Clients' kept states are written while a round runs.
     self._folder.check_owned()
@@ -207,25 +339,8 @@ class Training:
       clock.lap('checkpoint')
     clock.add_to(self._spent)
     self._tell(event, values)
-    self._check_finite()
+    ending_lib.check_finite(self._records.rows, self._settings)
     self._signals.check()
-
-  def _check_finite(self) -> None:
-    """Raises `RunError` if the training loss was not finite for ten rounds."""
-    rows = self._records.rows[-_NON_FINITE:]
-    if len(rows) < _NON_FINITE or not all(map(ending_lib.diverged, rows)):
-      return
-    settings = (self._folder.read_hparams() or {}).get('settings', {})
-    rates = [
-      f'--{name}={value}'
-      for name, value in settings.items()
-      if name.endswith('learning_rate') and value is not None
-    ]
-    raise errors.RunError(
-      f'The training loss was not finite in rounds {rows[0]["round"]} to '
-      f'{rows[-1]["round"]}: training diverged. Lower '
-      f'{" or ".join(rates) or "the step sizes"}, in another folder.'
-    )
 
   def _tell(self, event: hooks_lib.Round, values: Mapping[str, Any]) -> None:
     """Notifies listeners of a round, and of the evaluation after it."""
@@ -236,7 +351,7 @@ class Training:
     self._listeners.round(event)
 
   def _train(
-    self, number: int, clock: clock_lib.Clock
+    self, number: int, clock: Clock
   ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """Trains a round; returns its columns, and its evaluation if one is due."""
     values: Mapping[str, Any] = {}
@@ -257,7 +372,7 @@ class Training:
     number: int,
     reported: Mapping[str, Any],
     values: Mapping[str, Any],
-    clock: clock_lib.Clock,
+    clock: Clock,
   ) -> dict[str, Any]:
     # Sums over clients of what does not add up would mean nothing.
     not_sums = tuple(f'train/{n}' for n in self._parts.evaluator.not_sums)
@@ -288,12 +403,12 @@ class Training:
 
   def _evaluate(
     self, batches: data_lib.Batches, split: str = 'validation'
-  ) -> Row:
+  ) -> Mapping[str, Any]:
     """Evaluates the model and its average; returns metrics by column."""
     try:
       return {
         f'{group}/{name}': value
-        for group, weights in averaging.models_of(self._rounds, split).items()
+        for group, weights in self._rounds.models(split).items()
         for name, value in self._parts.evaluator.evaluate(
           weights, batches
         ).items()
@@ -308,7 +423,7 @@ class Training:
     """Evaluates the trained model on the test split, unless already done."""
     if hooks_lib.group(self._records.rows[-1], 'test'):
       return
-    clock = clock_lib.Clock()
+    clock = Clock()
     with self._signals.interruptible():
       values = self._evaluate(self._parts.splits.test(), 'test')
       clients: list[Any] = []

@@ -71,6 +71,24 @@ class ArrayClientData(tff.simulation.datasets.ClientData):
       for name, array in self._arrays.items()
     }
 
+  def divided(
+    self, client_ids: Sequence[str], indices: Sequence[np.ndarray]
+  ) -> 'ArrayClientData':
+    """Returns the same examples with other clients.
+
+    Args:
+      client_ids: Ids of the clients.
+      indices: Their examples.
+    """
+    return ArrayClientData(
+      self._arrays,
+      partition_lib.Partition(tuple(client_ids), tuple(indices)),
+      notes=self.notes,
+      classes=self.classes,
+      fitted=self.fitted,
+      skewed=self.skewed,
+    )
+
   @property
   def client_ids(self) -> list[str]:
     return self._ids
@@ -146,17 +164,7 @@ def subset(
   if isinstance(data, ArrayClientData):
     places = {c: i for i, c in enumerate(data.client_ids)}
     indices = data.partition.indices
-    part = partition_lib.Partition(
-      tuple(client_ids), tuple(indices[places[c]] for c in client_ids)
-    )
-    return ArrayClientData(
-      data.arrays,
-      part,
-      notes=data.notes,
-      classes=data.classes,
-      fitted=data.fitted,
-      skewed=data.skewed,
-    )
+    return data.divided(client_ids, [indices[places[c]] for c in client_ids])
   source = getattr(data, 'source', '')
   return ListedClientData(data, client_ids, source=source)
 

@@ -1,6 +1,5 @@
 """Clients that are slow, late or gone: who counts, and what stays."""
 
-import functools
 import signal
 
 import numpy as np
@@ -25,7 +24,6 @@ from tff_adaptive.lab.training import experiment
 from tff_adaptive.lab.training import parts
 from tff_adaptive.lab.training.data import batches
 from tff_adaptive.lab.training.data import datasets as data
-from tff_adaptive.lab.training.data import elsewhere
 from tff_adaptive.lab.training.loop import rounds
 from tff_adaptive.lab.training.loop import stopping
 from tff_adaptive.lab.training.participation import availability
@@ -92,10 +90,7 @@ def parts_of(settings):
     over_selection=settings.over_selection or 1.0,
   )
   built = experiment.build(settings, task)
-  source = elsewhere.Source(
-    functools.partial(experiment.training_data, settings)
-  )
-  return parts.make(settings, task, built, draw, source)
+  return parts.make(settings, task, built, draw, experiment.training_data)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import tensorflow_federated as tff
 
 import tasks
 from tasks import builders
+from tasks import client_data
 from tests import helpers
 from tests import recorded
 from tests import tiers
@@ -18,6 +19,7 @@ from tff_adaptive.lab.flags import parsing
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.training import experiment
 from tff_adaptive.lab.training import initial_weights
+from tff_adaptive.lab.training import parts
 from tff_adaptive.lab.training.evaluation import client_tests
 from tff_adaptive.lab.training.evaluation import evaluator as evaluation
 from tff_adaptive.lab.training.evaluation import validation
@@ -62,22 +64,27 @@ def rows_of(data):
 )
 def test_a_share_is_held_out_of_training(in_memory, monkeypatch, tmp_path):
   if not in_memory:
-    monkeypatch.setattr(client_tests, '_split', client_tests._split_any)
+    split = client_tests.split
+    monkeypatch.setattr(
+      client_tests,
+      'split',
+      lambda data, *more: split(client_data.ListedClientData(data), *more),
+    )
   settings = settings_of(tmp_path, '--evaluate_clients=all')
   whole = rows_of(tasks.create('digits', data='synthetic').datasets.train_data)
   datasets = experiment.create_task(settings).datasets
   left = rows_of(datasets.train_data)
-  tests = rows_of(client_tests.by_client(datasets))
+  tests = rows_of(datasets.client_tests)
   for client, examples in whole.items():
     assert sorted(left[client] + tests[client]) == examples
     assert abs(len(tests[client]) - 0.2 * len(examples)) <= 1
     assert tests[client]
   again = experiment.create_task(settings).datasets
-  assert rows_of(client_tests.by_client(again)) == tests
+  assert rows_of(again.client_tests) == tests
   other = experiment.create_task(
     settings_of(tmp_path, '--evaluate_clients=all', '--seed=1')
   )
-  assert rows_of(client_tests.by_client(other.datasets)) != tests
+  assert rows_of(other.datasets.client_tests) != tests
 
 
 def test_clients_with_test_data_of_their_own_train_on_all(tmp_path):
@@ -93,15 +100,16 @@ def test_clients_with_test_data_of_their_own_train_on_all(tmp_path):
   task = tff.simulation.baselines.BaselineTask(
     datasets, helpers.task().model_fn
   )
-  assert client_tests.hold_out(task, settings) is task
-  assert client_tests.by_client(datasets) is own
+  prepared = parts.prepare(task, settings).datasets
+  assert prepared.train_data is datasets.train_data
+  assert prepared.client_tests is own
   # Test data that come by client, as in tasks of TFF's.
-  assert client_tests.by_client(helpers.task().datasets) is not None
+  plain = helpers.task()
+  assert parts.prepare(plain, settings).datasets.client_tests is not None
   strangers = tff.simulation.datasets.TestClientData(
     {'a': helpers.examples(0, 3)}
   )
-  datasets.test_data.by_client = strangers
-  assert client_tests.by_client(datasets) is None
+  assert client_tests.by_client(datasets.train_data, strangers) is None
 
 
 def test_what_is_summed_up_over_clients():
@@ -188,6 +196,7 @@ def model_and_tests(sizes, count=None):
     train_preprocess_fn=helpers.preprocess,
     eval_preprocess_fn=helpers.batch,
   )
+  datasets.client_tests = data
   found = client_tests.ClientTests(
     datasets=datasets,
     evaluator=evaluation.Evaluator(task.model_fn),

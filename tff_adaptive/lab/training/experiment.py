@@ -211,16 +211,9 @@ def create_task(
   with _reading(settings):
     task = tasks.create(settings.task, **_task_options(settings))
   _check_fitted(settings, task)
-  from tff_adaptive import models
   from tff_adaptive.lab.training import parts
-  from tff_adaptive.lab.training.evaluation import client_tests
-  from tff_adaptive.lab.training.evaluation import validation
 
-  task = models.CheckedTask(task.datasets, models.numbered_anew(task.model_fn))
-  task = parts.freeze(task, settings.freeze)
-  task = parts.adapt(task, settings)
-  task = validation.hold_out_clients(task, settings)
-  return client_tests.hold_out(task, settings)
+  return parts.prepare(task, settings)
 
 
 def _check_fitted(
@@ -484,14 +477,12 @@ def _write_down(
 def _set_up(settings: settings_lib.Settings) -> 'loop_lib.Parts':
   """Loads the data and builds the parts of the run; writes nothing."""
   from tff_adaptive.lab.training import parts as parts_lib
-  from tff_adaptive.lab.training.data import elsewhere
 
   set_runtime(settings)
   task = create_task(settings)
   cohort_fn = cohorts.cohorts_of(settings, task.datasets.train_data.client_ids)
   built = build(settings, task)
-  source = elsewhere.source_of(settings, training_data)
-  return parts_lib.make(settings, task, built, cohort_fn, source)
+  return parts_lib.make(settings, task, built, cohort_fn, training_data)
 
 
 def training_data(

@@ -67,26 +67,61 @@ class Built:
   process: Optional[processes.Process]
 
 
-def freeze(
-  task: tff.simulation.baselines.BaselineTask, patterns: Optional[str]
+def prepare(
+  task: tff.simulation.baselines.BaselineTask, settings: settings_lib.Settings
 ) -> tff.simulation.baselines.BaselineTask:
-  """Freezes variables of a task's model by comma-separated name patterns.
+  """Prepares a task for a run: frozen and adapted, with held out data apart.
+
+  Args:
+    task: The task, as `tasks.create` returns it.
+    settings: The run's settings.
+
+  Returns:
+    The task. Its datasets have the attribute `client_tests`: per-client test
+    data, `None` without any.
+
+  Raises:
+    SettingsError: If the model or the data do not have what is asked for.
+  """
+  model_fn = models.numbered_anew(task.model_fn)
+  model_fn = _adapt(_freeze(model_fn, settings.freeze), settings)
+  old = task.datasets
+  train, held_out = validation.hold_out_clients(old, settings)
+  tests = client_tests_lib.by_client(train, old.test_data)
+  if settings.evaluate_clients is not None and tests is None:
+    assert settings.client_test_share is not None
+    train, tests = client_tests_lib.split(
+      train, settings.client_test_share, settings.seed
+    )
+  datasets = tff.simulation.baselines.BaselineTaskDatasets(
+    train_data=train,
+    test_data=old.test_data,
+    validation_data=held_out,
+    train_preprocess_fn=old.train_preprocess_fn,
+    eval_preprocess_fn=old.eval_preprocess_fn,
+  )
+  datasets.client_tests = tests
+  return models.CheckedTask(datasets, model_fn)
+
+
+def _freeze(
+  model_fn: builders.ModelFn, patterns: Optional[str]
+) -> builders.ModelFn:
+  """Freezes variables of a model by comma-separated name patterns.
 
   Raises:
     SettingsError: If a pattern matches no variable, or together they match all.
   """
   if patterns is None:
-    return task
-  names = models.variable_names(task.model_fn)
+    return model_fn
+  names = models.variable_names(model_fn)
   chosen = _chosen('freeze', patterns, names)
   if chosen >= {*names}:
     raise errors.SettingsError(
       f'--freeze={patterns} leaves no variable to train; the model has '
       f'{", ".join(names)}.'
     )
-  return models.CheckedTask(
-    task.datasets, builders.freeze(task.model_fn, chosen.__contains__)
-  )
+  return builders.freeze(model_fn, chosen.__contains__)
 
 
 def _chosen(flag: str, patterns: str, names: Sequence[str]) -> set[str]:
@@ -107,18 +142,18 @@ def _chosen(flag: str, patterns: str, names: Sequence[str]) -> set[str]:
   return chosen
 
 
-def adapt(
-  task: tff.simulation.baselines.BaselineTask, settings: settings_lib.Settings
-) -> tff.simulation.baselines.BaselineTask:
-  """Adds adapters to a task's model, with --lora_rank.
+def _adapt(
+  model_fn: builders.ModelFn, settings: settings_lib.Settings
+) -> builders.ModelFn:
+  """Adds adapters to a model, with --lora_rank.
 
   Raises:
     SettingsError: If a pattern matches no variable, or no kernel can have
       adapters.
   """
   if settings.lora_rank is None:
-    return task
-  names = models.variable_names(task.model_fn)
+    return model_fn
+  names = models.variable_names(model_fn)
   options: dict[str, Any] = {}
   for option, flag in (('adapts', 'targets'), ('trains', 'also_train')):
     patterns = getattr(settings, f'lora_{flag}')
@@ -126,8 +161,8 @@ def adapt(
       chosen = _chosen(f'lora_{flag}', patterns, names)
       options[option] = chosen.__contains__
   try:
-    model_fn = adapters.adapt(
-      task.model_fn,
+    return adapters.adapt(
+      model_fn,
       settings.lora_rank,
       rule=settings.lora_rule or 'lora',
       alpha=settings.lora_alpha,
@@ -135,7 +170,6 @@ def adapt(
     )
   except adapters.AdapterError as e:
     raise errors.SettingsError(f'--lora_rank={settings.lora_rank}: {e}') from e
-  return models.CheckedTask(task.datasets, model_fn)
 
 
 def make(
@@ -143,7 +177,9 @@ def make(
   task: tff.simulation.baselines.BaselineTask,
   built: Built,
   cohort_fn: Callable[[int], Sequence[str]],
-  source: elsewhere.Source,
+  read: Callable[
+    [settings_lib.Settings, Optional[str]], data_lib.ClientDatasets
+  ],
 ) -> loop.Parts:
   """Builds the parts of a run; writes nothing.
 
@@ -152,7 +188,8 @@ def make(
     task: Its task, as returned by `experiment.create_task`.
     built: Its process, as returned by `experiment.build`.
     cohort_fn: Maps a round's number to the ids of the clients drawn.
-    source: The source of training data for clients on other machines.
+    read: Builds the training clients on other machines, given the folder of the
+      data files if it is not the settings'.
 
   Raises:
     SettingsError: If the data or the initial weights cannot be used.
@@ -179,7 +216,10 @@ def make(
     if most is not None:
       counts = {name: min(count, most) for name, count in counts.items()}
     made = elsewhere.ReferredClients(
-      clients, counts, source, runtime.data_announcer()
+      clients,
+      counts,
+      elsewhere.source_of(settings, read),
+      runtime.data_announcer(),
     )
   trained: data_lib.Clients = made
   if isinstance(participation, schedule_lib.Schedule):

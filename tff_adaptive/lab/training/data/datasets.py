@@ -27,7 +27,6 @@ import tensorflow_federated as tff
 
 from tasks import preprocessing
 from tff_adaptive import errors
-from tff_adaptive import models
 from tff_adaptive import structures
 from tff_adaptive.lab.training import seeds as randomness
 
@@ -122,26 +121,6 @@ def read_each(
 def without_elements(batches: Batches) -> Batches:
   """Returns an empty dataset for a dataset, an empty list for a list."""
   return batches.take(0) if isinstance(batches, tf.data.Dataset) else []
-
-
-def on_other_data(
-  task: tff.simulation.baselines.BaselineTask, **parts: Any
-) -> tff.simulation.baselines.BaselineTask:
-  """Returns a copy of a task with other training or validation data.
-
-  Args:
-    task: The task.
-    **parts: `train_data`, `validation_data` or both.
-  """
-  old = task.datasets
-  same = dict(train_data=old.train_data, validation_data=old.validation_data)
-  datasets = tff.simulation.baselines.BaselineTaskDatasets(
-    **{**same, **parts},
-    test_data=old.test_data,
-    train_preprocess_fn=old.train_preprocess_fn,
-    eval_preprocess_fn=old.eval_preprocess_fn,
-  )
-  return models.CheckedTask(datasets, task.model_fn)
 
 
 def has_recipe(

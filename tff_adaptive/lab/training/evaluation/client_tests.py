@@ -6,7 +6,6 @@ otherwise a share of every client's examples is held out of training.
 
 import collections
 import dataclasses
-import functools
 import math
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -19,10 +18,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks import client_data
-from tasks import partition as partition_lib
 from tff_adaptive import errors
 from tff_adaptive import structures
-from tff_adaptive.lab.flags import settings as settings_lib
 from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.training import seeds
 from tff_adaptive.lab.training.data import datasets as data_lib
@@ -37,88 +34,58 @@ _PERCENTILES = (10, 50, 90)
 
 
 def by_client(
-  datasets: tff.simulation.baselines.BaselineTaskDatasets,
+  train: tff.simulation.datasets.ClientData, test: Any
 ) -> Optional[tff.simulation.datasets.ClientData]:
-  """Returns the test data of a task's clients; `None` without any."""
-  held_out = getattr(datasets, 'client_tests', None)
-  if held_out is not None:
-    return held_out
-  test: Any = datasets.test_data
+  """Returns the test data of training clients; `None` without any.
+
+  Args:
+    train: The training clients.
+    test: The task's test data, a dataset or clients.
+  """
   if not isinstance(test, tff.simulation.datasets.ClientData):
     test = getattr(test, 'by_client', None)
-  if test is None or not {*test.client_ids} & {*datasets.train_data.client_ids}:
+  if test is None or not {*test.client_ids} & {*train.client_ids}:
     return None
   return test
 
 
-def hold_out(
-  task: tff.simulation.baselines.BaselineTask, settings: settings_lib.Settings
-) -> tff.simulation.baselines.BaselineTask:
-  """Holds a share of each client's examples out of training, if needed.
+def split(
+  data: tff.simulation.datasets.ClientData, share: float, seed: int
+) -> tuple[
+  tff.simulation.datasets.ClientData, tff.simulation.datasets.ClientData
+]:
+  """Splits each client's examples into training and test examples.
 
   Args:
-    task: The task.
-    settings: The run's settings.
-
-  Returns:
-    The task, whose datasets have per-client tests if the run needs them.
+    data: The clients. A client in memory has at least one example in each part
+      if it has two, and trains on a single one; others are split by position.
+    share: Share of the test examples.
+    seed: The run's seed.
 
   Raises:
-    SettingsError: If no client has two examples.
+    SettingsError: If no client in memory has two examples.
   """
-  datasets = task.datasets
-  if settings.evaluate_clients is None or by_client(datasets) is not None:
-    return task
-  assert settings.client_test_share is not None
-  split = (
-    _split
-    if isinstance(datasets.train_data, client_data.ArrayClientData)
-    else _split_any
-  )
-  train, tests = split(
-    datasets.train_data, settings.client_test_share, settings.seed
-  )
-  apart = data_lib.on_other_data(task, train_data=train)
-  apart.datasets.client_tests = tests
-  return apart
-
-
-def _split(
-  data: client_data.ArrayClientData, share: float, seed: int
-) -> tuple[client_data.ArrayClientData, client_data.ArrayClientData]:
-  """Splits in-memory clients into (training, test); single examples train."""
+  if not isinstance(data, client_data.ArrayClientData):
+    chosen = validation.Chosen(share, seed)
+    return (
+      client_data.MappedClientData(data, lambda raw: chosen.of(raw, False)),
+      client_data.MappedClientData(data, lambda raw: chosen.of(raw, True)),
+    )
   train, tests = [], []
   for client, rows in zip(data.client_ids, data.partition.indices, strict=True):
     count = min(max(round(share * len(rows)), 1), len(rows) - 1)
     rng = np.random.default_rng(seeds.seed_pair(seed, 'client tests', client))
-    chosen = np.zeros(len(rows), bool)
-    chosen[rng.permutation(len(rows))[: max(count, 0)]] = True
-    train.append(rows[~chosen])
-    tests.append(rows[chosen])
-  ids = tuple(data.client_ids)
+    held_out = np.zeros(len(rows), bool)
+    held_out[rng.permutation(len(rows))[: max(count, 0)]] = True
+    train.append(rows[~held_out])
+    tests.append(rows[held_out])
   if not any(map(len, tests)):
     raise errors.SettingsError(
       '--evaluate_clients needs clients with at least two examples, to hold '
       'some out; those of this task have one.'
     )
-  parts = (partition_lib.Partition(ids, tuple(p)) for p in (train, tests))
-  first, second = (
-    client_data.ArrayClientData(
-      data.arrays, p, notes=data.notes, classes=data.classes
-    )
-    for p in parts
-  )
-  return first, second
-
-
-def _split_any(
-  data: tff.simulation.datasets.ClientData, share: float, seed: int
-) -> tuple[client_data.MappedClientData, client_data.MappedClientData]:
-  """Splits any clients into (training, test), by examples' positions."""
-  chosen = validation.Chosen(share, seed)
-  return (
-    client_data.MappedClientData(data, lambda raw: chosen.of(raw, False)),
-    client_data.MappedClientData(data, lambda raw: chosen.of(raw, True)),
+  return data.divided(data.client_ids, train), data.divided(
+    data.client_ids, tests
   )
 
 
@@ -184,7 +151,7 @@ class ClientTests:
   """Per-client evaluation of a model.
 
   Attributes:
-    datasets: The task's datasets, after `hold_out`.
+    datasets: The task's datasets, with `client_tests`.
     evaluator: The evaluator.
     count: Number of clients to draw; `None` for all.
     seed: Seed of the draw.
@@ -201,19 +168,13 @@ class ClientTests:
   passes: Callable[[str], Sequence[data_lib.Batches]] = lambda client: ()
   directions: Optional[Mapping[str, bool]] = None
 
-  @functools.cached_property
-  def _tests(self) -> tff.simulation.datasets.ClientData:
-    tests = by_client(self.datasets)
-    assert tests is not None, 'hold_out comes first.'
-    return tests
-
   def clients(self) -> list[str]:
     """Draws `count` clients with test data, in the task's order.
 
     Raises:
       SettingsError: If there are fewer.
     """
-    there = {*self._tests.client_ids}
+    there = {*self.datasets.client_tests.client_ids}
     ids = [c for c in self.datasets.train_data.client_ids if c in there]
     if self.count is None:
       return ids
@@ -268,7 +229,7 @@ class ClientTests:
     self, client: str, weights: tff.learning.models.ModelWeights
   ) -> Optional[dict[str, Any]]:
     """Evaluates the model on a client; `None` if it has no test data."""
-    raw = self._tests.create_tf_dataset_for_client(client)
+    raw = self.datasets.client_tests.create_tf_dataset_for_client(client)
     preprocess = self.datasets.eval_preprocess_fn or (lambda data: data)
     batches = list(preprocess(raw))
     if not batches:

@@ -7,6 +7,7 @@ which validates on test data.
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 from typing import Optional
 
 import numpy as np
@@ -66,24 +67,26 @@ def describe(
 
 
 def hold_out_clients(
-  task: tff.simulation.baselines.BaselineTask, settings: settings_lib.Settings
-) -> tff.simulation.baselines.BaselineTask:
+  datasets: tff.simulation.baselines.BaselineTaskDatasets,
+  settings: settings_lib.Settings,
+) -> tuple[tff.simulation.datasets.ClientData, Any]:
   """Holds clients out of training, with --validation_split=clients.
 
   Args:
-    task: The task.
+    datasets: A task's datasets.
     settings: The run's settings.
 
   Returns:
-    The task, whose validation data are those of the clients held out.
+    The training clients, and validation data: those of the clients held out,
+    or else the task's.
 
   Raises:
     SettingsError: If no client is left to train on.
   """
+  clients = datasets.train_data
   if settings.validation_split != 'clients':
-    return task
+    return clients, datasets.validation_data
   assert settings.validation_share is not None
-  clients = task.datasets.train_data
   ids = list(clients.client_ids)
   count = max(round(settings.validation_share * len(ids)), 1)
   if count >= len(ids):
@@ -94,9 +97,11 @@ def hold_out_clients(
     )
   seed = seeds.seed_pair(settings.seed, 'validation clients')
   order = np.random.default_rng(seed).permutation(len(ids))
-  held_out = client_data.subset(clients, [ids[i] for i in order[:count]])
-  left = client_data.subset(clients, [ids[i] for i in sorted(order[count:])])
-  return data.on_other_data(task, train_data=left, validation_data=held_out)
+  held_out, left = order[:count], sorted(order[count:])
+  return (
+    client_data.subset(clients, [ids[i] for i in left]),
+    client_data.subset(clients, [ids[i] for i in held_out]),
+  )
 
 
 def build(

@@ -267,15 +267,6 @@ def test_folder_of_a_single_run(tmp_path, made_up_runs):
   assert not (tmp_path / 's' / 'study.journal').exists() and not made_up_runs
 
 
-def test_folder_of_a_sweep_of_an_earlier_version(tmp_path, made_up_runs):
-  (tmp_path / 's').mkdir()
-  (tmp_path / 's' / 'study.sqlite').touch()
-  with pytest.raises(errors.SettingsError, match='earlier version'):
-    go(tmp_path, '--axis=seed=0,1')
-  assert [p.name for p in (tmp_path / 's').iterdir()] == ['study.sqlite']
-  assert not made_up_runs
-
-
 def test_single_run_in_the_folder_of_a_sweep(tmp_path, made_up_runs, capsys):
   go(tmp_path, '--axis=seed=0')
   told = [*sweeps.SHORT, f'--root_output_dir={tmp_path}']

@@ -176,11 +176,6 @@ def _folder(sweep: flags.Sweep) -> Iterator[files.RunFolder]:
       f'{sweep.folder} is the folder of a single run; choose another '
       '--experiment_name for the sweep.'
     )
-  if list(sweep.folder.glob('*.sqlite')):
-    raise errors.SettingsError(
-      f'{sweep.folder} holds a sweep of an earlier version of this program, '
-      'which cannot be resumed; choose another --experiment_name.'
-    )
   files.check_writable(sweep.folder)
   before = sweeps.read(sweep.folder)
   shared = sweep.options['storage'] is not None

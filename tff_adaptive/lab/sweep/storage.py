@@ -23,6 +23,16 @@ _SECONDS_OF_SILENCE = 90
 _SECONDS_FOR_A_LOCK = 120
 _TRIES_TO_MAKE_TABLES = 10
 _BEAT = 'heartbeat'
+_NO_STORAGE = (
+  sqlalchemy.exc.ArgumentError,
+  sqlalchemy.exc.NoSuchModuleError,
+  ImportError,
+)
+_OF_STORAGE = (
+  OSError,
+  sqlalchemy.exc.SQLAlchemyError,
+  optuna.exceptions.OptunaError,
+)
 # Called with the study and a trial whose process is dead.
 Requeue = Callable[[Any, optuna.trial.FrozenTrial], None]
 
@@ -57,23 +67,37 @@ class _Journal(optuna.storages.JournalStorage, _heartbeat.BaseHeartbeat):
 
 
 @contextlib.contextmanager
-def complaints(place: str) -> Iterator[None]:
-  """Converts errors of a study's storage to one sentence that names it."""
+def complaints(place: str, *, opening: bool = False) -> Iterator[None]:
+  """Converts errors of a study's storage to one sentence that names it.
+
+  Args:
+    place: The location of the study, as text.
+    opening: Whether any error means that the location holds no study.
+  """
   try:
     yield
   except errors.RunError:
     raise
-  except (
-    OSError,
-    sqlalchemy.exc.SQLAlchemyError,
-    optuna.exceptions.OptunaError,
-  ) as e:
-    cause = e.__cause__ or e
-    # SQLAlchemy appends the statement to the database's message.
-    reason = errors.reason(getattr(cause, 'orig', None) or cause)
-    raise errors.RunError(
-      f'{place} cannot be read or written: {reason}; the same command resumes '
-      'the sweep.'
+  except Exception as e:
+    reason = errors.reason(e)
+    if opening and isinstance(e, _NO_STORAGE):
+      raise errors.SettingsError(
+        f'{place} cannot be opened ({reason}); --storage takes an SQLAlchemy '
+        'URL, such as sqlite:////shared/sweep.sqlite, or journal:FILE.'
+      ) from e
+    if isinstance(e, _OF_STORAGE):
+      cause = e.__cause__ or e
+      # SQLAlchemy appends the statement to the database's message.
+      reason = errors.reason(getattr(cause, 'orig', None) or cause)
+      raise errors.RunError(
+        f'{place} cannot be read or written: {reason}; the same command '
+        'resumes the sweep.'
+      ) from e
+    if not opening:
+      raise
+    raise errors.SettingsError(
+      f"{place} cannot be used as a sweep's study ({reason}); move it away, "
+      'and the same command rebuilds it from the folders of the runs.'
     ) from e
 
 
@@ -102,43 +126,13 @@ def open_storage(
       is not supported.
     RunError: If the storage cannot be read or written.
   """
-  place = describe(folder, storage)
-  try:
-    with usable(place):
-      if storage is None:
-        return _open_journal(folder / FILE, requeue)
-      scheme, _, rest = storage.partition(':')
-      if scheme == 'journal':
-        return _open_journal(pathlib.Path(rest), requeue)
-      return _open_database(sqlalchemy.engine.make_url(storage), requeue)
-  except errors.RunError as e:
-    wrong = (
-      sqlalchemy.exc.ArgumentError,
-      sqlalchemy.exc.NoSuchModuleError,
-      ImportError,
-    )
-    if not isinstance(e.__cause__, wrong):
-      raise
-    raise errors.SettingsError(
-      f'{place} cannot be opened ({errors.reason(e.__cause__)}); --storage '
-      'takes an SQLAlchemy URL, such as sqlite:////shared/sweep.sqlite, or '
-      'journal:FILE.'
-    ) from e
-
-
-@contextlib.contextmanager
-def usable(place: str) -> Iterator[None]:
-  """Converts any error to one about a study that is away, damaged or none."""
-  try:
-    with complaints(place):
-      yield
-  except errors.RunError:
-    raise
-  except Exception as e:
-    raise errors.SettingsError(
-      f"{place} cannot be used as a sweep's study ({errors.reason(e)}); move "
-      'it away, and the same command rebuilds it from the folders of the runs.'
-    ) from e
+  with complaints(describe(folder, storage), opening=True):
+    if storage is None:
+      return _open_journal(folder / FILE, requeue)
+    scheme, _, rest = storage.partition(':')
+    if scheme == 'journal':
+      return _open_journal(pathlib.Path(rest), requeue)
+    return _open_database(sqlalchemy.engine.make_url(storage), requeue)
 
 
 def _open_journal(path: pathlib.Path, requeue: Requeue) -> _Journal:

@@ -88,7 +88,7 @@ class Study:
     self._storage = storages.open_storage(
       sweep.folder, storage, lambda _, trial: self._requeue(trial)
     )
-    with storages.usable(self.place):
+    with storages.complaints(self.place, opening=True):
       self._study = optuna.create_study(
         storage=self._storage,
         study_name=sweep.folder.name if self._shared else _NAME,
@@ -142,7 +142,7 @@ class Study:
       SettingsError: If the study is damaged.
     """
     found: dict[str, outcomes.Row] = {}
-    with storages.usable(self.place):
+    with storages.complaints(self.place, opening=True):
       for trial in self._study.get_trials(deepcopy=False):
         if _RUN in trial.user_attrs:
           row = row_of(trial)
@@ -349,6 +349,8 @@ class Study:
           self._check_ours(trial)
           self._release(trial)
       raise
+    if self._repeated and not claimed:
+      return self.run_next(run)  # At once: nothing else has to end first.
     return bool(claimed)
 
   def _claim(self, trial: optuna.trial.Trial) -> outcomes.Row:

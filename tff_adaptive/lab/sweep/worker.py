@@ -85,10 +85,9 @@ class Watch(hooks.Hook):
     self._factor = divergence_factor
     self._compare = compare
     self._rows: list[Mapping[str, float]] = []
-    self._untrained: Optional[float] = None
-    # Sets of rounds, so that a round repeated after a resume counts once.
-    self._above: set[int] = set()
-    self._useless: set[int] = set()
+    # Whether each round was bad, so that one repeated after a resume counts
+    # once.
+    self._bad: dict[int, bool] = {}
 
   def look_back(self, rows: Iterable[Mapping[str, Any]]) -> None:
     """Checks the earlier rounds of a resumed run.
@@ -110,39 +109,30 @@ class Watch(hooks.Hook):
     # A round repeated after a resume replaces its row.
     del self._rows[number:]
     self._rows.append({k: float(v) for k, v in row.items() if v is not None})
-    self._judge_loss(number, row)
+    self._check_loss(number, row)
     self._compare(self._rows)
 
-  def _judge_loss(self, number: int, row: Mapping[str, Any]) -> None:
-    if number == 0:
-      value = row.get('validation/loss')
-      self._untrained = None if value is None else float(value)
-      return
-    loss = float(row.get('train/loss', 0.0))
+  def _check_loss(self, number: int, row: Mapping[str, Any]) -> None:
+    loss = float(row.get('train/loss') or 0.0)
     if not math.isfinite(loss):
       raise DivergedError(f'the training loss of round {number} is {loss}')
-    limit = self._factor * (self._untrained or 0.0)
-    if _too_many(self._above, number, 0 < limit < loss):
-      raise DivergedError(
-        f'the training loss of round {number} is {loss:.4g}, and exceeded '
-        f'{self._factor:g} times that of the untrained model for {_PATIENCE} '
-        'rounds'
-      )
-    count = row.get('clients/count')
-    rejected = count is not None and int(count) == int(
-      row.get('clients/rejected', 0)
+    limit = self._factor * self._rows[0].get('validation/loss', 0.0)
+    rejected = float(row.get('clients/rejected') or 0)
+    useless = 0 < rejected == row.get('clients/count') or bool(
+      row.get('update/non_finite')
     )
-    useless = rejected or bool(row.get('update/non_finite'))
-    if _too_many(self._useless, number, useless):
+    self._bad[number] = useless or 0 < limit < loss
+    if not all(self._bad.get(number - i) for i in range(_PATIENCE)):
+      return
+    if useless:
       raise DivergedError(
         f'no update was finite in the {_PATIENCE} rounds up to {number}'
       )
-
-
-def _too_many(bad: set[int], number: int, is_bad: bool) -> bool:
-  """Records whether a round was bad; returns whether the last few all were."""
-  (bad.add if is_bad else bad.discard)(number)
-  return all(number - i in bad for i in range(_PATIENCE))
+    raise DivergedError(
+      f'the training loss of round {number} is {loss:.4g}, and exceeded '
+      f'{self._factor:g} times that of the untrained model for {_PATIENCE} '
+      'rounds'
+    )
 
 
 def run(

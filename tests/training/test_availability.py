@@ -15,7 +15,7 @@ from tests import tiers
 from tff_adaptive import errors
 from tff_adaptive.lab.commands import dry_run
 from tff_adaptive.lab.flags import parsing
-from tff_adaptive.lab.recording import step_sizes
+from tff_adaptive.lab.recording import tables
 from tff_adaptive.lab.recording.figures import curves
 from tff_adaptive.lab.report import page
 from tff_adaptive.lab.report import runs as results
@@ -326,7 +326,7 @@ def test_a_round_in_which_nobody_answers(tmp_path, capsys):
     assert row['validation/loss'] == before['validation/loss']
     assert not row['train/loss'] and not row['update/norm']
   answered = {r['round']: int(r['clients/count']) for r in rows[1:]}
-  steps = step_sizes.StepFile(settings.folder / 'step_sizes.csv').rows
+  steps = tables.RowFile(settings.folder / 'step_sizes.csv').rows
   for number, count in answered.items():
     assert sum(row['round'] == number for row in steps) == count
   assert any('virtual seconds' in line for line in said)

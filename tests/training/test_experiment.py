@@ -19,7 +19,7 @@ from tff_adaptive.lab.commands import summary
 from tff_adaptive.lab.flags import parsing as flags
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import hooks
-from tff_adaptive.lab.recording import step_sizes
+from tff_adaptive.lab.recording import tables
 from tff_adaptive.lab.training import experiment as train
 from tff_adaptive.lab.training.loop import rounds
 from tff_adaptive.lab.training.loop import stopping
@@ -91,7 +91,7 @@ def test_default_experiment_stopped_and_resumed(tmp_path, stop_in_round):
   assert result.resumed_from == 3
   assert table(parts) == table(whole)
   by_client, again = (
-    step_sizes.StepFile(files.RunFolder(s.folder).step_sizes).rows
+    tables.RowFile(files.RunFolder(s.folder).step_sizes).rows
     for s in (whole, parts)
   )
   assert by_client == again

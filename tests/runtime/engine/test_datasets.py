@@ -286,10 +286,10 @@ def test_no_more_batches_are_kept_than_allowed():
     spec = tff.SequenceType(
       tff.TensorType(np.float32, dataset.element_spec.shape)
     )
-    first = cache.variant(dataset, spec)
-    assert dataset_cache.form_of(first) is forms.Form.DATASET
-    again = cache.variant(dataset, spec)
-    assert (dataset_cache.form_of(again) is forms.Form.LIST) == kept
+    first = cache.client_data(dataset, spec)
+    assert first.form is forms.Form.DATASET
+    again = cache.client_data(dataset, spec)
+    assert (again.form is forms.Form.LIST) == kept
 
 
 def test_dataset_object_of_several_clients_does_not_depend_on_threads():

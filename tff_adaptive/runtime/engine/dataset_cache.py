@@ -6,8 +6,6 @@ import threading
 import weakref
 from collections.abc import Callable
 from collections.abc import Sequence
-from typing import Any
-from typing import TypeAlias
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -16,14 +14,6 @@ from tff_adaptive.runtime import rows as rows_lib
 from tff_adaptive.runtime import tff_datasets
 from tff_adaptive.runtime.engine import values
 from tff_adaptive.runtime.graphs import forms
-
-# Attributes of a variant tensor: its stand-in (form and batches), the number of
-# batches, a function that builds the dataset if the tensor is a stand-in, and a
-# function that returns the rows.
-_STAND_IN = 'tff_adaptive_stand_in'
-_COUNT = 'tff_adaptive_batch_count'
-_MAKE_DATASET = 'tff_adaptive_make_dataset'
-_ROWS = 'tff_adaptive_rows'
 
 
 def _options(private_threads: int | None) -> bytes:
@@ -45,31 +35,6 @@ _PLAIN = _options(1)
 _WITH_OWN_THREADS = _options(None)
 
 
-def form_of(variant: tf.Tensor | None) -> forms.Form:
-  """Returns the form of a dataset's cached batches."""
-  return _stand_in(variant)[0]
-
-
-def batches_of(variant: tf.Tensor) -> tf.Tensor:
-  """Returns a dataset's batches in the form `form_of`."""
-  return _stand_in(variant)[1]
-
-
-def _stand_in(variant: tf.Tensor | None) -> tuple[forms.Form, tf.Tensor]:
-  return _noted(variant, _STAND_IN, (forms.Form.DATASET, variant))
-
-
-def _noted(variant: tf.Tensor | None, name: str, otherwise: Any) -> Any:
-  """Returns an attribute of a tensor, or a default."""
-  # `getattr` would search the tensor's class twice for a missing attribute.
-  return otherwise if variant is None else vars(variant).get(name, otherwise)
-
-
-def batch_count(variant: tf.Tensor | None) -> int:
-  """Returns the number of cached batches."""
-  return _noted(variant, _COUNT, 0)
-
-
 @dataclasses.dataclass(frozen=True)
 class ClientRows:
   """A client's rows, whose consecutive ones are its batches.
@@ -85,10 +50,60 @@ class ClientRows:
   batch_size: int
 
 
-def rows_of(variant: tf.Tensor) -> ClientRows | None:
-  """Returns a client's batches as rows, or `None` if they are not known."""
-  make = _noted(variant, _ROWS, None)
-  return None if make is None else make()
+class ClientData:
+  """A client's data in the forms that graphs take, each built when it is used.
+
+  It is passed in place of the variant tensor of a dataset.
+
+  Attributes:
+    form: The form of `batches`; `DATASET` if they are not known beforehand.
+    count: The number of batches; 0 if unknown.
+    dtype: That of a dataset's tensor.
+  """
+
+  dtype = tf.variant
+
+  def __init__(
+    self,
+    make_dataset: Callable[[], tf.Tensor],
+    make_rows: Callable[[], ClientRows | None],
+    form: forms.Form = forms.Form.DATASET,
+    make_batches: Callable[[], tf.Tensor] | None = None,
+    count: int = 0,
+  ):
+    """Builds nothing yet.
+
+    Args:
+      make_dataset: Returns the variant tensor of a dataset.
+      make_rows: Returns the rows of the batches, or `None` if they have none.
+      form, count: As the attributes.
+      make_batches: Returns the batches in this form; by default the dataset.
+    """
+    self.form = form
+    self.count = count
+    self._make_dataset = make_dataset
+    self._make_rows = make_rows
+    self._make_batches = make_batches or (lambda: self.dataset)
+
+  @functools.cached_property
+  def dataset(self) -> tf.Tensor:
+    """The dataset's variant tensor."""
+    return self._make_dataset()
+
+  @functools.cached_property
+  def batches(self) -> tf.Tensor:
+    """The batches in the form `form`."""
+    return self._make_batches()
+
+  @property
+  def rows(self) -> ClientRows | None:
+    """The rows of the batches; `None` if they have none of one size."""
+    return self._make_rows()
+
+
+def dataset_of(value: tf.Tensor | ClientData) -> tf.Tensor:
+  """Returns a dataset's variant tensor, given that or a client's data."""
+  return value.dataset if isinstance(value, ClientData) else value
 
 
 def _rows_of_list(flat: Sequence[Sequence[tf.Tensor]]) -> ClientRows | None:
@@ -101,15 +116,6 @@ def _rows_of_list(flat: Sequence[Sequence[tf.Tensor]]) -> ClientRows | None:
   return ClientRows(components, 0, sum(sizes), sizes[0])
 
 
-def _client_rows(
-  value: rows_lib.RowBatches, element_type: tff.Type
-) -> ClientRows | None:
-  flat = tff_datasets.flat_rows(value.rows, element_type)
-  if flat is None:
-    return None
-  return ClientRows(flat, value.begin, value.end, value.batch_size)
-
-
 def _read_rows(variant: tf.Tensor, element_type: tff.Type) -> ClientRows | None:
   """Reads the batches of a dataset, as a client does, and joins them."""
   batches = list(tff_datasets.flat_dataset(variant, element_type))
@@ -119,24 +125,18 @@ def _read_rows(variant: tf.Tensor, element_type: tff.Type) -> ClientRows | None:
   return None if components is None else ClientRows(components, 0, 0, 1)
 
 
-def dataset_of(variant: tf.Tensor) -> tf.Tensor:
-  """Returns the dataset of a result of `client_variant`, a variant tensor."""
-  make = _noted(variant, _MAKE_DATASET, None)
-  return variant if make is None else make()
-
-
 @dataclasses.dataclass
 class _Seen:
   """Cache entry of a dataset object.
 
   Attributes:
     type_spec: Type of the argument that it was passed for.
-    variant: Its variant tensor.
+    data: Its forms.
     seen_again: Whether it was passed more than once.
   """
 
   type_spec: tff.SequenceType
-  variant: tf.Tensor
+  data: ClientData
   seen_again: bool = False
 
 
@@ -184,68 +184,67 @@ class DatasetCache:
   ) -> tf.Tensor:
     """Converts a dataset or a list of elements to a variant tensor.
 
-    `batches_of` returns the dataset's batches if they are cached.
-
     Raises:
       TypeError: If the value is something else, or its elements have another
         type.
     """
+    return self._data_of(value, type_spec).dataset
+
+  def _data_of(
+    self, value: values.PythonValue, type_spec: tff.SequenceType
+  ) -> ClientData:
+    """Converts a dataset, or a list of elements without known batches."""
     if not isinstance(value, tf.data.Dataset):
-      return _make_variant(value, type_spec)
+      return _of_variant(_make_variant(value, type_spec), type_spec)
     with self._lock:
       entry = self._entries.get(value)
       if entry is None or entry.type_spec != type_spec:
-        entry = _Seen(type_spec, _make_variant(value, type_spec))
+        variant = _make_variant(value, type_spec)
+        entry = _Seen(type_spec, _of_variant(variant, type_spec))
         self._entries[value] = entry
       elif not entry.seen_again:
         entry.seen_again = True
         self._keep_batches(value, entry)
-      return entry.variant
+      return entry.data
 
-  def client_variant(
+  def client_data(
     self, value: values.PythonValue, type_spec: tff.SequenceType
-  ) -> tf.Tensor:
-    """Converts a client's dataset, or its batches, to a variant tensor.
+  ) -> ClientData:
+    """Converts a client's dataset, or its batches.
 
-    As `variant`, except that batches of eager tensors become a stand-in,
-    returned by `batches_of`; only `dataset_of` builds a dataset of them, for
-    graphs that need one.
+    Raises:
+      TypeError: As `variant`.
     """
-    found = None
-    rows: Callable[[], ClientRows | None] | None = None
+    element = type_spec.element
+    make_dataset = functools.partial(_make_variant, value, type_spec)
     if isinstance(value, rows_lib.RowBatches):
-      found = _rows_of(value, type_spec.element)
-      if found is not None:
-        rows = functools.partial(_client_rows, value, type_spec.element)
-      if found is None:
-        # The type requires equal batch sizes, so each batch must be checked.
-        value = list(value)
-    if found is None and isinstance(value, (list, tuple)) and value:
-      flat = tff_datasets.flat_tensors(value, type_spec.element)
+      flat = tff_datasets.flat_rows(value.rows, element)
       if flat is not None:
-        found = forms.Form.LIST, _list_of_batches(flat)
-        rows = functools.cache(functools.partial(_rows_of_list, flat))
-    if found is None:
-      variant = self.variant(value, type_spec)
-      if _ROWS not in vars(variant):
-        read = functools.partial(_read_rows, variant, type_spec.element)
-        setattr(variant, _ROWS, read)
-      return variant
-    form, batches = found
-    make = functools.cache(lambda: _make_variant(value, type_spec))
-    setattr(batches, _STAND_IN, (form, batches))
-    setattr(batches, _COUNT, len(value))
-    setattr(batches, _MAKE_DATASET, make)
-    setattr(batches, _ROWS, rows)
-    return batches
+        rows = ClientRows(flat, value.begin, value.end, value.batch_size)
+        return ClientData(
+          make_dataset,
+          lambda: rows,
+          forms.Form.ROWS,
+          functools.partial(_packed, rows),
+          len(value),
+        )
+      # The type requires equal batch sizes, so each batch must be checked.
+      value = list(value)
+      make_dataset = functools.partial(_make_variant, value, type_spec)
+    if isinstance(value, (list, tuple)) and value:
+      batches = tff_datasets.flat_tensors(value, element)
+      if batches is not None:
+        return _of_batches(make_dataset, batches)
+    return self._data_of(value, type_spec)
 
   def _keep_batches(self, dataset: tf.data.Dataset, entry: _Seen) -> None:
     """Caches the dataset's batches if they never change and fit the budget."""
+    variant = entry.data.dataset
     if not self.free_bytes or not tff_datasets.yields_the_same_each_time(
-      entry.variant
+      variant
     ):
       return
-    flat = tff_datasets.flat_dataset(entry.variant, entry.type_spec.element)
+    flat = tff_datasets.flat_dataset(variant, entry.type_spec.element)
     batches, size = [], 0
     for batch in flat:
       size += sum(
@@ -257,31 +256,38 @@ class DatasetCache:
       if size > self.free_bytes:
         return
       batches.append(list(batch))
-    stand_in = forms.Form.LIST, _list_of_batches(batches)
-    setattr(entry.variant, _STAND_IN, stand_in)
-    setattr(entry.variant, _COUNT, len(batches))
     if batches:
-      rows = functools.cache(functools.partial(_rows_of_list, batches))
-      setattr(entry.variant, _ROWS, rows)
+      entry.data = _of_batches(lambda: variant, batches)
     self._budget.take(size)
     weakref.finalize(dataset, self._budget.take, -size)
 
 
-_Found: TypeAlias = tuple[forms.Form, tf.Tensor] | None
-
-
-def _rows_of(batches: rows_lib.RowBatches, element_type: tff.Type) -> _Found:
-  """Packs rows; returns `None` if their batches have another type."""
-  flat = tff_datasets.flat_rows(batches.rows, element_type)
-  if flat is None:
-    return None
-  rows = forms.Rows(
-    flat,
-    _number(batches.begin),
-    _number(batches.end),
-    _number(batches.batch_size),
+def _of_variant(variant: tf.Tensor, type_spec: tff.SequenceType) -> ClientData:
+  return ClientData(
+    lambda: variant, functools.partial(_read_rows, variant, type_spec.element)
   )
-  return forms.Form.ROWS, rows.pack_from(rows.begin)
+
+
+def _of_batches(
+  make_dataset: Callable[[], tf.Tensor], batches: Sequence[Sequence[tf.Tensor]]
+) -> ClientData:
+  return ClientData(
+    make_dataset,
+    functools.cache(functools.partial(_rows_of_list, batches)),
+    forms.Form.LIST,
+    functools.partial(_list_of_batches, batches),
+    len(batches),
+  )
+
+
+def _packed(rows: ClientRows) -> tf.Tensor:
+  packed = forms.Rows(
+    rows.components,
+    _number(rows.begin),
+    _number(rows.end),
+    _number(rows.batch_size),
+  )
+  return packed.pack_from(packed.begin)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -290,15 +296,13 @@ def _number(value: int) -> tf.Tensor:
     return tf.constant(value, tf.int32)
 
 
-def _list_of_batches(flat: Sequence[Sequence[tf.Tensor]]) -> tf.Tensor:
-  return _list_of(
-    [tf.raw_ops.OptionalFromValue(components=batch) for batch in flat]
-  )
-
-
-def _list_of(optionals: list[tf.Tensor]) -> tf.Tensor:
+def _list_of_batches(batches: Sequence[Sequence[tf.Tensor]]) -> tf.Tensor:
+  optionals = [
+    tf.raw_ops.OptionalFromValue(components=list(batch))
+    for batch in reversed(batches)
+  ]
   return tf.raw_ops.TensorListFromTensor(
-    tensor=tf.stack([tf.raw_ops.OptionalNone(), *reversed(optionals)]),
+    tensor=tf.stack([tf.raw_ops.OptionalNone(), *optionals]),
     element_shape=tf.constant([], tf.int32),
   )
 

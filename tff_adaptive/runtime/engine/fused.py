@@ -195,6 +195,7 @@ class Fold:
     totals: list[tf.Tensor],
     shared: list[tf.Tensor],
     groups: Sequence[tuple[int, list[tf.Tensor]]],
+    order: tf.Tensor,
     device: str,
   ) -> list[tf.Tensor]:
     """Adds groups of clients that trained together, as one sum of all.
@@ -205,6 +206,8 @@ class Fold:
       shared: Tensors of the attribute `shared`.
       groups: Each group's number of clients, and tensors of `inputs`, stacked;
         further rows do not count.
+      order: Positions of the clients in their order, among those of all groups,
+        int32.
       device: Full name of a device; empty means TensorFlow's choice.
 
     Returns:
@@ -215,7 +218,7 @@ class Fold:
     sizes = tuple((n, values[0].shape[0]) for n, values in groups)
     if sizes not in self._of_groups:
       self._of_groups[sizes] = self._function_of_groups(sizes)
-    arguments = totals + shared
+    arguments = [*totals, *shared, order]
     for _, values in groups:
       arguments += values
     return self._of_groups[sizes](arguments, device, cancellation)
@@ -227,14 +230,16 @@ class Fold:
       remaining = iter(tensors)
       state = {leaf: next(remaining) for leaf in self.state}
       shared = {leaf: next(remaining) for leaf in self.shared}
+      order = next(remaining)
       parts = [[next(remaining)[:n] for _ in self.inputs] for n, _ in sizes]
       clients = {
-        leaf: tf.concat(own, axis=0)
+        leaf: tf.gather(tf.concat(own, axis=0), order)
         for leaf, own in zip(self.inputs, zip(*parts))
       }
       return self._added(state, shared, clients)
 
     specs = [leaf.spec for leaf in self.state + self.shared]
+    specs.append(tf.TensorSpec([sum(n for n, _ in sizes)], tf.int32))
     for _, size in sizes:
       specs += [
         tf.TensorSpec([size, *leaf.spec.shape], leaf.spec.dtype)

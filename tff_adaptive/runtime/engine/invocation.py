@@ -116,14 +116,22 @@ class Invocation:
 
   def _run_clients(self, phase: phases.Phase) -> None:
     """Runs clients and accumulates their values in order."""
-    if phase.together is not None and self.resources.vectorizes(phase):
-      try:
-        self._run_together(phase, phase.together)
-        return
-      except lockstep.CannotVectorize as e:
-        phase.alone_because = str(e)
-        phase.together = None
-        _logger.info('Clients train one at a time: %s.', e)
+    if self.resources.vectorizes(phase):
+      if phase.together is not None:
+        try:
+          self._run_together(phase, phase.together)
+          return
+        except lockstep.CannotVectorize as e:
+          phase.alone_because = str(e)
+          phase.together = None
+      if phase.alone_because:
+        asked = self.resources.vectorize_clients == 'true'
+        _logger.log(
+          logging.WARNING if asked else logging.INFO,
+          'Clients train one at a time: %s.',
+          phase.alone_because,
+        )
+        phase.alone_because = ''
     self._run_alone(phase)
 
   def _run_together(
@@ -145,9 +153,11 @@ class Invocation:
 
   def _run_block(
     self, together: lockstep.Together, rows: lockstep.Rows, block: range
-  ) -> list[tuple[range, dict[int, tf.Tensor]]]:
+  ) -> list[tuple[Sequence[int], dict[int, tf.Tensor]]]:
     """Runs some clients in groups; returns each group's stacked outputs."""
-    members = lockstep.groups(block, self.resources.max_concurrent_clients)
+    members = lockstep.groups(
+      block, rows, self.resources.max_concurrent_clients
+    )
     size = lockstep.rounded_up(max(map(len, members)))
     function = together.function(size, rows.padded_size, rows.components)
     shared = [self.server[leaf.slot] for leaf in together.shared]
@@ -188,9 +198,11 @@ class Invocation:
     phase: phases.Phase,
     totals: list[tf.Tensor],
     shared: list[tf.Tensor],
-    groups: Sequence[tuple[range, dict[int, tf.Tensor]]],
+    groups: Sequence[tuple[Sequence[int], dict[int, tf.Tensor]]],
   ) -> list[tf.Tensor]:
     values = []
+    members = [index for group, _ in groups for index in group]
+    order = sorted(range(len(members)), key=members.__getitem__)
     for group, outputs in groups:
       own = [
         outputs[leaf.slot]
@@ -202,11 +214,19 @@ class Invocation:
       ]
       values.append((len(group), own))
     return phase.fold.over_groups(
-      self.cancellation, totals, shared, values, self.resources.server_device
+      self.cancellation,
+      totals,
+      shared,
+      values,
+      lockstep.numbers(order, len(order)),
+      self.resources.server_device,
     )
 
   def _keep(
-    self, phase: phases.Phase, group: range, outputs: dict[int, tf.Tensor]
+    self,
+    phase: phases.Phase,
+    group: Sequence[int],
+    outputs: dict[int, tf.Tensor],
   ) -> None:
     """Keeps what later phases need of each client."""
     made = {s: tf.unstack(outputs[s]) for s in phase.keep if s in outputs}
@@ -349,9 +369,7 @@ class _ClientCalls:
   def steps(self, index: int) -> int:
     """Returns a client's number of batches; 0 if unknown."""
     local = self._run.clients[index]
-    return sum(
-      dataset_cache.batch_count(local.get(slot)) for _, slot in self._own
-    )
+    return sum(getattr(local.get(slot), 'count', 0) for _, slot in self._own)
 
   def __call__(self, index: int) -> nodes_lib.ClientTensors:
     local = self._run.clients[index]
@@ -362,7 +380,7 @@ class _ClientCalls:
     form = self._form(local)
     for position, slot in self._own:
       if form is not forms.Form.DATASET and position in self._replaceable:
-        arguments[position] = dataset_cache.batches_of(local[slot])
+        arguments[position] = local[slot].batches
       else:
         arguments[position] = dataset_cache.dataset_of(local[slot])
     try:
@@ -376,7 +394,7 @@ class _ClientCalls:
   def _form(self, local: nodes_lib.ClientTensors) -> forms.Form:
     """Returns the form of a client's datasets; `DATASET` if they differ."""
     found = {
-      dataset_cache.form_of(local.get(slot))
+      getattr(local.get(slot), 'form', forms.Form.DATASET)
       for slot in self._replaceable.values()
     }
     return found.pop() if len(found) == 1 else forms.Form.DATASET
@@ -454,11 +472,11 @@ def _size(known: int | None, tensors: Sequence[tf.Tensor]) -> int:
 def _occurs_twice(tensors: Sequence[tf.Tensor | None]) -> bool:
   """Returns whether an uncached dataset is in the list more than once."""
   datasets = [
-    id(t)
+    id(dataset_cache.dataset_of(t))
     for t in tensors
     if t is not None
     and t.dtype == tf.variant
-    and dataset_cache.form_of(t) is forms.Form.DATASET
+    and getattr(t, 'form', forms.Form.DATASET) is forms.Form.DATASET
   ]
   return len(set(datasets)) < len(datasets)
 

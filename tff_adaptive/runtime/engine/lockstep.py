@@ -54,18 +54,18 @@ def rounded_up(count: int) -> int:
   return -(-count // step) * step
 
 
-def joined(variants: Sequence[tf.Tensor]) -> Rows:
+def joined(data: Sequence[dataset_cache.ClientData]) -> Rows:
   """Joins the rows of several clients.
 
   Args:
-    variants: The clients' data, as `dataset_cache.client_variant` returns them.
+    data: The clients' data, as `dataset_cache.client_data` returns them.
 
   Raises:
     CannotVectorize: If their batches are not known or have other sizes.
   """
   found = []
-  for variant in variants:
-    rows = dataset_cache.rows_of(variant)
+  for variant in data:
+    rows = variant.rows
     if rows is None:
       raise CannotVectorize('the batches of a client are not known beforehand')
     found.append(rows)
@@ -112,6 +112,8 @@ _BLOCK_BYTES = 64 << 20
 _MOST_IN_BLOCK = 512
 # Fewer clients do not divide a call's cost by much.
 _LEAST_IN_GROUP = 4
+# More clients divide what is left of it by little.
+_MOST_IN_GROUP = 64
 
 
 def blocks(count: int, output_bytes: int | None) -> list[range]:
@@ -122,17 +124,26 @@ def blocks(count: int, output_bytes: int | None) -> list[range]:
     output_bytes: Size of one client's outputs; `None` if unknown.
   """
   most = _BLOCK_BYTES // max(1, output_bytes or _BLOCK_BYTES)
-  return _divided(range(count), min(_MOST_IN_BLOCK, max(1, most)))
+  size = min(_MOST_IN_BLOCK, max(1, most))
+  return [range(i, min(i + size, count)) for i in range(0, count, size)]
 
 
-def groups(block: range, threads: int) -> list[range]:
-  """Divides a block into groups, of which each thread runs one."""
+def groups(block: range, rows: Rows, threads: int) -> list[Sequence[int]]:
+  """Divides a block into groups of clients with similar numbers of steps.
+
+  Args:
+    block: The clients, by index.
+    rows: The clients' data.
+    threads: Number of groups that run at once.
+
+  Returns:
+    The groups, those with the most steps first.
+  """
   wanted = max(1, min(threads, len(block) // _LEAST_IN_GROUP))
-  return _divided(block, -(-len(block) // wanted))
-
-
-def _divided(members: range, size: int) -> list[range]:
-  return [members[i : i + size] for i in range(0, len(members), size)]
+  size = min(_MOST_IN_GROUP, -(-len(block) // wanted))
+  # A group takes as long as its largest client.
+  ordered = sorted(block, key=lambda i: rows.begin[i] - rows.end[i])
+  return [ordered[i : i + size] for i in range(0, len(ordered), size)]
 
 
 def stacked(tensors: Sequence[tf.Tensor], size: int) -> tf.Tensor:
@@ -173,8 +184,10 @@ class Together:
     readers = [
       node for node in fused.nodes if any(leaf in data for leaf in node.inputs)
     ]
-    if len(data) != 1 or not readers:
-      raise CannotVectorize('clients do not have one dataset each')
+    if not readers:
+      raise CannotVectorize('')
+    if len(data) != 1:
+      raise CannotVectorize('clients have several datasets each')
     for node in readers:
       if node.graph is None or node.graph.cohort_form is None:
         raise CannotVectorize('the computation is not one of this package')

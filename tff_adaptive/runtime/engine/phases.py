@@ -29,7 +29,7 @@ class Phase:
     total: Slots of the final accumulators, at the server.
     keep: Slots of a client's leaves that are needed after this phase.
     together: The client function for several clients; `None` if there is none.
-    alone_because: Why not.
+    alone_because: Why not; empty for clients without data, and once said.
   """
 
   server: fused.Fused

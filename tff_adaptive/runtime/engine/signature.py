@@ -64,7 +64,7 @@ class Signature:
           [leaf.slot for leaf in node.leaves],
           values.compile_ingest(
             member,
-            datasets.client_variant
+            datasets.client_data
             if node.site is nodes_lib.CLIENT
             else datasets.variant,
           ),

@@ -12,6 +12,24 @@ import tensorflow_federated as tff
 from tff_adaptive.runtime import references
 from tff_adaptive.runtime import tff_names
 
+# Of what a client receives, about its model. In larger ones a CPU's arithmetic
+# takes longer than TensorFlow's calls, which clients that train together share.
+_SMALL_BYTES = 1 << 20
+_SMALL_BYTES_ON_GPU = 64 << 20
+
+
+def train_together(choice: str, received_bytes: int, on_gpu: bool) -> bool:
+  """Returns whether clients take each local step together.
+
+  Args:
+    choice: 'true', 'false', or 'auto' for those with small models.
+    received_bytes: Size of what a client receives in a round.
+    on_gpu: Whether clients run on a GPU.
+  """
+  if choice == 'auto':
+    return received_bytes <= (_SMALL_BYTES_ON_GPU if on_gpu else _SMALL_BYTES)
+  return choice == 'true'
+
 
 def spread(work: Sequence[float], places: int) -> list[int]:
   """Assigns clients to places, the largest first, each to the least loaded.

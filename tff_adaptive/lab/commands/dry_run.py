@@ -59,7 +59,27 @@ def describe(
     )
   except ValueError as e:
     lines.append(f'bytes per round: unknown, because {e}')
+    return '\n'.join(lines)
+  if settings.runtime == 'in_process':
+    lines.append(_describe_lockstep(settings, traffic.down))
   return '\n'.join(lines)
+
+
+def _describe_lockstep(settings: settings_lib.Settings, received: int) -> str:
+  """Says whether clients train together, and why."""
+  import tensorflow as tf  # pylint: disable=g-import-not-at-top
+
+  from tff_adaptive.runtime import sharing  # pylint: disable=g-import-not-at-top
+
+  choice = settings.vectorize_clients or 'auto'
+  on_gpu = bool(tf.config.list_logical_devices('GPU'))
+  how = 'one at a time'
+  if sharing.train_together(choice, received, on_gpu):
+    how = 'together, if the model allows it'
+  why = 'by --vectorize_clients'
+  if choice == 'auto':
+    why = f'a client receives {received / 2**20:.2f} MiB'
+  return f'clients train {how} ({why})'
 
 
 def _heading(settings: settings_lib.Settings, task: Any) -> list[str]:

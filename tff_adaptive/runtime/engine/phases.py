@@ -10,6 +10,7 @@ client, and two calls at the server.
 
 import collections
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 from tff_adaptive.runtime.engine import fused
@@ -46,6 +47,14 @@ class Phase:
       self.together = lockstep.Together(self.client)
     except lockstep.CannotVectorize as e:
       self.alone_because = str(e)
+
+  @functools.cached_property
+  def loops(self) -> bool:
+    """Whether a client's step over a batch has a loop of its own."""
+    return any(
+      node.graph is not None and node.graph.has_nested_loops
+      for node in self.client.nodes
+    )
 
   @property
   def ordered(self) -> bool:

@@ -16,6 +16,7 @@ import tensorflow as tf
 from tff_adaptive.runtime import allocation
 from tff_adaptive.runtime import failures
 from tff_adaptive.runtime import machine
+from tff_adaptive.runtime import sharing
 from tff_adaptive.runtime import tff_functions
 
 _Result = TypeVar('_Result')
@@ -23,8 +24,6 @@ _Result = TypeVar('_Result')
 _CLIENTS_A_GPU = 4
 # Memory that is there; a look at how much is free takes as long as a client.
 _SMALL_BYTES = 64 << 20
-# In larger models arithmetic takes longer on a CPU than TensorFlow's calls.
-_SMALL_MODEL_BYTES = 1 << 20
 # The process whose TensorFlow runs clients, set by the first engine.
 _owner: failures.Owner | None = None
 
@@ -77,12 +76,20 @@ class Resources:
     self.aggregation_seconds = 0.0
     self._lock = threading.Lock()
 
-  def vectorizes(self, phase: Any) -> bool:
-    """Returns whether clients of a phase train together."""
-    if self.vectorize_clients != 'auto':
-      return self.vectorize_clients == 'true'
-    size = phase.client.shared_bytes
-    return size is not None and size <= _SMALL_MODEL_BYTES
+  def vectorizes(self, received_bytes: int | None, loops: bool) -> bool:
+    """Returns whether clients train together; see `sharing.train_together`.
+
+    Args:
+      received_bytes: Size of what a client receives; `None` if unknown.
+      loops: Whether a local step has a loop, as a recurrent model's has.
+    """
+    if self.vectorize_clients == 'auto' and (received_bytes is None or loops):
+      return False
+    return sharing.train_together(
+      self.vectorize_clients,
+      received_bytes or 0,
+      any('GPU' in device for device in self.devices),
+    )
 
   def submit(
     self, function: Callable[[int], _Result], index: int

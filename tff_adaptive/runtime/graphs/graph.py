@@ -21,6 +21,7 @@ and a graph runs for several clients at once, hence:
   TensorFlow types, so only ops that make and advance iterators change.
 """
 
+import functools
 import hashlib
 from collections.abc import Sequence
 
@@ -127,6 +128,16 @@ class Graph:
       )
       found.update(zip(fetches, fetched))
     return [found[name] for name in names]
+
+  @functools.cached_property
+  def has_nested_loops(self) -> bool:
+    """Whether a loop runs inside of another, as a recurrent model's does."""
+    frames = rewriting.frames_of(self.graph_def)
+    return any(
+      node.op == 'Enter'
+      and any(defs.node_name(x) in frames for x in node.input)
+      for node in self.graph_def.node
+    )
 
   def reduction(self, index: int) -> tuple[str, int, int] | None:
     """Recognizes a result that is a sum or a maximum of two parameters.

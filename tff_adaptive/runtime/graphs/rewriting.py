@@ -150,6 +150,22 @@ def _passes_on(node: defs.NodeDef, dtypes: Sequence[tf.DType]) -> bool:
   return node.op in _PASS_ON and tf.as_dtype(node.attr['T'].type) in dtypes
 
 
+def frames_of(graph_def: defs.GraphDef) -> set[str]:
+  """Returns the names of the nodes inside of loops."""
+  readers = collections.defaultdict(list)
+  for node in graph_def.node:
+    for source in node.input:
+      readers[defs.node_name(source)].append(node)
+  waiting = [node for node in graph_def.node if node.op == 'Enter']
+  inside = {node.name for node in waiting}
+  while waiting:
+    for node in readers[waiting.pop().name]:
+      if node.op != 'Exit' and node.name not in inside:
+        inside.add(node.name)
+        waiting.append(node)
+  return inside
+
+
 def drop_control_edges_from(
   graph_def: defs.GraphDef, parameters: Sequence[str]
 ) -> None:

@@ -62,13 +62,16 @@ def test_structures_come_back_as_they_were(tmp_path):
     other_order=np.arange(3, dtype='>i4'),
     tensor=tf.constant([True, False]),
     plain=7,
+    text=b'dp_accounting.dp_event',
     step=np.arange(6, dtype=np.int32)[::2],
     columns=np.asfortranarray(np.arange(6.0).reshape(2, 3)),
   )
   checkpoints.Checkpoints(tmp_path).save(value, 1)
   loaded = load(tmp_path, value).state
   assert isinstance(loaded['weights'], tff.learning.models.ModelWeights)
-  assert loaded['plain'] == 7 and isinstance(loaded['plain'], int)
+  for name in ('plain', 'text'):
+    assert loaded[name] == value[name]
+    assert isinstance(loaded[name], type(value[name]))
   for name in ('empty', 'other_order', 'tensor', 'step', 'columns'):
     before, after = np.asarray(value[name]), loaded[name]
     np.testing.assert_array_equal(before, after)

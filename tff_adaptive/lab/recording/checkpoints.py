@@ -153,10 +153,15 @@ def _kind(array: Optional[np.ndarray]) -> Optional[str]:
 
 
 def named(state: Any, prefix: str) -> dict[str, np.ndarray]:
-  """Returns the arrays of a state by their paths, after a prefix."""
+  """Returns the arrays of a state by their paths, after a prefix.
+
+  Strings, such as those of tff.aggregators' privacy queries, are their bytes.
+  """
   leaves = tree.flatten_with_path(state)
   arrays = {
-    '/'.join([prefix, *map(str, path)]): np.asarray(leaf)
+    '/'.join([prefix, *map(str, path)]): np.frombuffer(leaf, np.uint8)
+    if isinstance(leaf, bytes)
+    else np.asarray(leaf)
     for path, leaf in leaves
   }
   if len(arrays) != len(leaves):
@@ -169,7 +174,7 @@ def packed(structure: Any, prefix: str, arrays: _Arrays) -> Any:
   leaves = zip(tree.flatten(structure), named(structure, prefix), strict=True)
   restored = [
     type(leaf)(arrays[name])
-    if isinstance(leaf, (bool, int, float))
+    if isinstance(leaf, (bool, int, float, bytes))
     else arrays[name][()]
     for leaf, name in leaves
   ]

@@ -61,6 +61,8 @@ def reading(path: pathlib.Path, what: str, get: str = '') -> Iterator[None]:
     raise DataError(f'There is no file {path}. {get}'.rstrip()) from e
   except Exception as e:
     told = (str(e).splitlines() or [type(e).__name__])[0].rstrip('.')
+    if isinstance(e, UnicodeDecodeError):
+      told = f'save it as UTF-8 ({told})'
     raise DataError(f'{path} is no whole {what}: {told}. {get}'.rstrip()) from e
 
 

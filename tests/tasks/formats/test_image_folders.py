@@ -1,5 +1,6 @@
 """Images in folders: classes, and clients above them."""
 
+import os
 import pathlib
 
 import numpy as np
@@ -44,6 +45,17 @@ def test_a_folder_a_client_above(tmp_path):
   assert found.clients.tolist() == ['north'] * 2 + ['south'] * 2
   assert found.labels.tolist() == ['cat', 'dog'] * 2
   assert found.numbers.shape == (4, 4, 5, 1)
+
+
+def test_names_that_are_not_utf_8(tmp_path):
+  root = tmp_path / os.fsdecode(b'r\xff')
+  for client in (b'caf\xe9', 'zoë\r'.encode()):
+    for label in (b'\xe9', b'dog'):
+      folder = root / os.fsdecode(client) / os.fsdecode(label)
+      write(folder / os.fsdecode(b'\xe8.png'), 9)
+  found = tables.read(root, _NAMES)
+  assert found.clients.tolist() == ['caf\\xe9'] * 2 + ['zoë\r'] * 2
+  assert found.labels.tolist() == ['dog', '\\xe9'] * 2
 
 
 def test_images_are_scaled_if_asked(tmp_path):

@@ -21,6 +21,7 @@ from tff_adaptive.lab.flags import options as options_lib
 from tff_adaptive.lab.flags import resolving
 from tff_adaptive.lab.flags import settings as settings_lib
 from tff_adaptive.lab.recording import files
+from tff_adaptive.lab.recording import formatting
 from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.recording import tables
 from tff_adaptive.lab.report import runs as results
@@ -203,6 +204,11 @@ def export(
   run = results.load(path)
   if target.exists() and (not target.is_dir() or list(target.iterdir())):
     raise errors.SettingsError(f'{target} already exists; give a new folder.')
+  if formatting.printable(str(target)) != str(target):
+    raise errors.SettingsError(
+      f'The name of {target} is not UTF-8, without which TensorFlow writes no '
+      'SavedModel; give another folder.'
+    )
   files.check_writable(target, 'DIR')
   settings = settings_of(run, task=task, model=model)
   experiment.announce()

@@ -268,8 +268,8 @@ class RunFolder:
     """
     try:
       hparams = json.loads(read(self.hparams).decode('utf-8'))
-      # Lone surrogates are valid JSON but cannot be encoded as UTF-8.
-      json.dumps(hparams, ensure_ascii=False).encode('utf-8')
+      # Of lone surrogates, which are valid JSON, those for bytes of paths.
+      json.dumps(hparams, ensure_ascii=False).encode('utf-8', 'surrogateescape')
       if not isinstance(hparams, dict) or not isinstance(
         hparams.get('settings'), dict
       ):

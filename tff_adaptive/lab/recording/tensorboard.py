@@ -1,6 +1,7 @@
 """The hook that writes rows of metrics.csv as TensorBoard scalars."""
 
 import contextlib
+import os
 import pathlib
 import shutil
 import socket
@@ -42,9 +43,10 @@ class TensorBoard(hooks.Tracker):
     """
     shutil.rmtree(self._folder, ignore_errors=True)
     with self._complaints():
-      tf.io.gfile.makedirs(str(self._folder))
+      self._folder.mkdir(parents=True)
       name = f'events.out.tfevents.{int(time.time())}.{socket.gethostname()}'
-      self._writer = tf.io.TFRecordWriter(str(self._folder / name))
+      # As bytes, which need not be UTF-8.
+      self._writer = tf.io.TFRecordWriter(os.fsencode(self._folder / name))
     self._write(file_version='brain.Event:2')
     self.log_rows(event.rows)
 
@@ -72,7 +74,7 @@ class TensorBoard(hooks.Tracker):
   def _complaints(self) -> Iterator[None]:
     try:
       yield
-    except tf.errors.OpError as e:
+    except (tf.errors.OpError, OSError) as e:
       raise errors.RunError(
         f'{self._folder} cannot be written: {errors.reason(e)}.'
       ) from e

@@ -230,7 +230,7 @@ def _judge(best):
   metric = metric_names.main_metric(
     {c.partition('/')[2]: None for c in validated}
   )
-  return sections.Judge(scores.RULES[scores.WITHOUT_VALIDATION], metric)
+  return sections.Criterion(scores.RULES[scores.WITHOUT_VALIDATION], metric)
 
 
 def draw_methods(rows, path):
@@ -343,7 +343,7 @@ def draw_grids(ends, folder):
   for sweep in dict.fromkeys(row['sweep'] for row in ends):
     rows = [row for row in ends if row['sweep'] == sweep]
     by_loss, by_quality = (
-      sections.Judge(scores.RULES[name], rows[0]['metric'])
+      sections.Criterion(scores.RULES[name], rows[0]['metric'])
       for name in (scores.WITHOUT_VALIDATION, 'validation_metric')
     )
     name = sweep.replace('_', ' ')

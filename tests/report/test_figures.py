@@ -21,7 +21,7 @@ from tff_adaptive.lab.report import scores
 from tff_adaptive.lab.report import sections
 
 _METRIC = f'validation/{made_up.METRIC}'
-_JUDGE = sections.Judge(scores.RULES['train_loss'], made_up.METRIC)
+_JUDGE = sections.Criterion(scores.RULES['train_loss'], made_up.METRIC)
 
 
 def configuration(root, method, accuracies, losses=None, **settings):
@@ -319,9 +319,9 @@ def _behind(root, accuracies, *, rule='train_loss', losses=None):
     name: configuration(root, name, values, (losses or {}).get(name))
     for name, values in accuracies.items()
   }
-  judge = sections.Judge(scores.RULES[rule], made_up.METRIC)
-  order = judge.ranked(best)
-  found = results.behind({name: best[name] for name in order}, judge)
+  criterion = sections.Criterion(scores.RULES[rule], made_up.METRIC)
+  order = criterion.ranked(best)
+  found = results.behind({name: best[name] for name in order}, criterion)
   return dict(zip(order, found, strict=True))
 
 

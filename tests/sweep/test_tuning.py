@@ -181,10 +181,10 @@ def test_tunes_on_one_seed_and_repeats_the_best(tmp_path, ran, capsys):
   # The report chooses the same by the same seed, wherever it looks from.
   found, _ = runs.find(tmp_path)
   (section,) = sections.sections(found)
-  judge = sections.Judge(
+  criterion = sections.Criterion(
     sections.scores.RULES['validation_metric'], section.metric
   )
-  chosen = judge.best(section.by_method['fedadam'])
+  chosen = criterion.best(section.by_method['fedadam'])
   assert chosen.seeds == '3'
   assert sorted(run.settings['seed'] for run in chosen.runs) == [1, 2, 3]
   assert len(section.by_method['fedadam']) == 4
@@ -219,10 +219,10 @@ def test_a_better_setting_that_comes_later_is_repeated(tmp_path, ran):
   ]
   found, _ = runs.find(tmp_path)
   (section,) = sections.sections(found)
-  judge = sections.Judge(
+  criterion = sections.Criterion(
     sections.scores.RULES['validation_metric'], section.metric
   )
-  chosen = judge.best(section.by_method['fedavg'])
+  chosen = criterion.best(section.by_method['fedavg'])
   assert chosen.settings['client_learning_rate'] == 0.1
 
 

@@ -98,7 +98,9 @@ def summary(
   """Renders means over seeds of the best configuration of every method."""
   parts = []
   for heading, section, best in _best(runs, rule):
-    results = results_lib.tabulate(section, best, section.judge(rule), target)
+    results = results_lib.tabulate(
+      section, best, section.criterion(rule), target
+    )
     words = [
       [name, section.words_of(c)]
       for name, c in zip(results.words['Method'], best.values(), strict=True)
@@ -119,7 +121,7 @@ def _best(
   """Lists experiments with results: heading, runs, best configurations."""
   every = sections.sections(runs)
   found = [
-    (s.heading(every), s, s.judge(rule).best_of(s.by_method)) for s in every
+    (s.heading(every), s, s.criterion(rule).best_of(s.by_method)) for s in every
   ]
   return [(heading, s, best) for heading, s, best in found if best]
 
@@ -143,7 +145,9 @@ def means(
   """
   rule = runs_lib.rule_of(runs, select)
   found = {
-    heading: results_lib.tabulate(section, best, section.judge(rule), target)
+    heading: results_lib.tabulate(
+      section, best, section.criterion(rule), target
+    )
     for heading, section, best in _best(runs, rule)
   }
   if not found:
@@ -196,10 +200,10 @@ def table(
   runs = list(named.values())
   ranked = ranked and all(run.finished for run in runs)
   each = [sections.Configuration(r.method, r.settings, [r]) for r in runs]
-  judge = sections.Judge(rule, runs[0].metric, runs[0].rises)
+  criterion = sections.Criterion(rule, runs[0].metric, runs[0].rises)
   columns = [
     c if ranked else dataclasses.replace(c, less=None)
-    for c in results_lib.columns(each, judge, target)
+    for c in results_lib.columns(each, criterion, target)
   ]
   words = {
     '': list(named),

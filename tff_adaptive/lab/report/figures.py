@@ -178,11 +178,11 @@ def by_round(
 
 
 def curves(
-  best: sections.Best, judge: sections.Judge, *, apart: bool = False
+  best: sections.Best, criterion: sections.Criterion, *, apart: bool = False
 ) -> list[charts.Chart]:
   """Builds charts of training loss and validation quality by round."""
   panels = {'train/loss': ('training loss', 'training_loss')}
-  panels[judge.column] = judge.label, 'validation'
+  panels[criterion.column] = criterion.label, 'validation'
   return [
     chart
     for column, (label, name) in panels.items()
@@ -193,7 +193,7 @@ def curves(
 
 
 def against_time(
-  best: sections.Best, judge: sections.Judge, *, apart: bool = False
+  best: sections.Best, criterion: sections.Criterion, *, apart: bool = False
 ) -> list[charts.Chart]:
   """Builds a chart of quality against virtual time, or else the machine's."""
   virtual = metric_names.VIRTUAL_SECONDS
@@ -204,10 +204,10 @@ def against_time(
   def series(run: results.Run) -> pd.DataFrame:
     table = run.table
     if is_virtual:
-      return _by_column(judge.column, virtual)(run)
-    return _against(run, judge.column, table.get('seconds'))
+      return _by_column(criterion.column, virtual)(run)
+    return _against(run, criterion.column, table.get('seconds'))
 
-  data = lines(best, series, judge.bounds, apart=apart)
+  data = lines(best, series, criterion.bounds, apart=apart)
   if data.empty:
     return []
   size, unit = formatting.time_unit(data['x'].max())
@@ -217,26 +217,26 @@ def against_time(
     data.assign(x=data['x'] / size),
     'time',
     COST,
-    f'{charts.sentence(judge.label)} against the {unit} of {clock} time that '
-    f'the rounds took until then{where}',
+    f'{charts.sentence(criterion.label)} against the {unit} of {clock} time '
+    f'that the rounds took until then{where}',
     f'{unit} ({clock} time)',
-    judge.label,
+    criterion.label,
     x_limits=(0.0, None),
-    share=judge.is_share,
+    share=criterion.is_share,
   )
 
 
 def against_bytes(
-  best: sections.Best, judge: sections.Judge, *, apart: bool = False
+  best: sections.Best, criterion: sections.Criterion, *, apart: bool = False
 ) -> list[charts.Chart]:
   """Builds a chart of quality against the traffic until then."""
 
   def series(run: results.Run) -> pd.DataFrame:
     clients = int(run.settings.get('clients_per_round') or 0)
     sent = [scores.bytes_sent(row, clients) / 1e6 for row in run.rows]
-    return _against(run, judge.column, pd.Series(sent))
+    return _against(run, criterion.column, pd.Series(sent))
 
-  data = lines(best, series, judge.bounds, apart=apart)
+  data = lines(best, series, criterion.bounds, apart=apart)
   totals = data.groupby('method')['x'].max()
   # A linear scale separates methods with similar traffic better.
   wide = len(data) and totals.max() > _WIDE * totals.min()
@@ -244,13 +244,13 @@ def against_bytes(
     data,
     'bytes',
     COST,
-    f'{charts.sentence(judge.label)} against the megabytes that the server and '
-    'all clients of the cohorts sent each other until then.',
+    f'{charts.sentence(criterion.label)} against the megabytes that the server '
+    'and all clients of the cohorts sent each other until then.',
     'megabytes sent, both ways',
-    judge.label,
+    criterion.label,
     log_x=bool(wide),
     x_limits=(None if wide else 0.0, None),
-    share=judge.is_share,
+    share=criterion.is_share,
   )
 
 
@@ -276,30 +276,30 @@ def step_sizes(best: sections.Best) -> list[charts.Chart]:
 
 
 def single_clients(
-  best: sections.Best, judge: sections.Judge, *, apart: bool = False
+  best: sections.Best, criterion: sections.Criterion, *, apart: bool = False
 ) -> list[charts.Chart]:
   """Builds charts of the trained model's quality by client, worst first."""
-  metric = judge.metric or 'loss'
+  metric = criterion.metric or 'loss'
   drawn = []
   for group, after in CLIENT_GROUPS.items():
     column = f'{group}/{metric}'
 
     def series(run: results.Run, column: str = column) -> pd.DataFrame:
       values = run.clients.get(column, pd.Series(dtype=float)).dropna()
-      values = values.sort_values(ascending=judge.more_is_better)
+      values = values.sort_values(ascending=criterion.more_is_better)
       x = np.arange(1, len(values) + 1) / len(values)
       return pd.DataFrame({'at': x, 'x': x, 'y': values.to_numpy()})
 
-    label = f'{judge.quality} {after or "on a client"}'
+    label = f'{criterion.quality} {after or "on a client"}'
     drawn += _chart(
-      lines(best, series, judge.bounds, apart=apart),
+      lines(best, series, criterion.bounds, apart=apart),
       group,
       SINGLE_CLIENTS,
       f'{charts.sentence(label)}, client by client from the worst to the best.',
       'share of the clients',
       label,
       x_limits=(0.0, 1.03),
-      share=judge.is_share,
+      share=criterion.is_share,
     )
   return drawn
 
@@ -337,7 +337,7 @@ def everything_else(
 
 def tuning(
   by_method: Mapping[str, Sequence[sections.Configuration]],
-  judge: sections.Judge,
+  criterion: sections.Criterion,
 ) -> list[charts.Figure]:
   """Builds the figures of all configurations, as in Reddi et al.
 
@@ -350,8 +350,8 @@ def tuning(
       {
         'method': method,
         **{f: _rate(c.settings.get(f)) for f in (_CLIENT, _SERVER, _TAU)},
-        'score': scores.mean(judge.score(c)),
-        'mean': scores.mean_of(c.values(judge.measure), judge.bounds),
+        'score': scores.mean(criterion.score(c)),
+        'mean': scores.mean_of(c.values(criterion.measure), criterion.bounds),
       }
       for method, configurations in by_method.items()
       for c in configurations
@@ -379,15 +379,15 @@ def tuning(
       charts.HeatMap(
         f'heat_map_{safe}',
         TUNING,
-        f'{printed_names.method(method)}: {judge.label} by client and server '
-        'learning rate, the best of what else was varied, mean over seeds; '
-        'empty cells have no finished run.',
+        f'{printed_names.method(method)}: {criterion.label} by client and '
+        'server learning rate, the best of what else was varied, mean over '
+        'seeds; empty cells have no finished run.',
         method,
         'client learning rate',
         'server learning rate',
-        judge.label,
+        criterion.label,
         values,
-        judge.is_share,
+        criterion.is_share,
       )
     )
   best = chosen(_CLIENT, _SERVER).drop_duplicates(['method', _CLIENT])
@@ -415,30 +415,30 @@ def tuning(
     ),
     'adaptivity',
     TUNING,
-    f'{charts.sentence(judge.label)} by server adaptivity, with the best '
+    f'{charts.sentence(criterion.label)} by server adaptivity, with the best '
     'learning rates at each; bars are 95 % confidence intervals of the mean.',
     'server adaptivity',
-    judge.label,
+    criterion.label,
     log_x=True,
-    share=judge.is_share,
+    share=criterion.is_share,
     bars=True,
   )
   counts = table.groupby('method')['y'].transform('size')
   ordered = finite[counts[finite.index] > 1].dropna(subset=['y'])
-  ordered = ordered.sort_values('y', ascending=not judge.more_is_better)
+  ordered = ordered.sort_values('y', ascending=not criterion.more_is_better)
   # Relative to all configurations, so that failures shorten the line.
   place = (ordered.groupby('method').cumcount() + 1) / counts[ordered.index]
   drawn += _chart(
     ordered.assign(x=place)[['method', 'x', 'y']],
     'sorted_sweeps',
     TUNING,
-    f'{charts.sentence(judge.label)} of every configuration that was tried, '
-    'sorted; a line that ends before 1 is of a method of which some diverged '
-    'or failed.',
+    f'{charts.sentence(criterion.label)} of every configuration that was '
+    'tried, sorted; a line that ends before 1 is of a method of which some '
+    'diverged or failed.',
     'share of configurations',
-    judge.label,
+    criterion.label,
     x_limits=(0.0, 1.03),
-    share=judge.is_share,
+    share=criterion.is_share,
   )
   return drawn
 

@@ -105,21 +105,21 @@ class _Drawing:
 def _show(
   section: sections.Section,
   heading: str,
-  judge: sections.Judge,
+  criterion: sections.Criterion,
   drawn: _Drawing,
   *,
   apart: bool,
   target: Optional[float],
 ) -> dict[str, Any]:
   """Builds a section of the page and collects its figures and tables."""
-  best = judge.best_of(section.by_method)
+  best = criterion.best_of(section.by_method)
   table = None
   shown: dict[str, list[str]] = {}
   folded: dict[str, list[str]] = {}
   constant: Mapping[str, float] = {}
   clients = None
   if best:
-    table = results_lib.tabulate(section, best, judge, target)
+    table = results_lib.tabulate(section, best, criterion, target)
     for ending, write_ in results_lib.FORMATS.values():
       text = formatting.printable(write_(table))
       drawn.files[f'tables/{drawn.prefix}results.{ending}'] = text.encode()
@@ -128,22 +128,22 @@ def _show(
       for method, configurations in section.by_method.items()
     }
     for figure in (
-      *figures_lib.curves(best, judge, apart=apart),
-      *figures_lib.against_time(best, judge, apart=apart),
-      *figures_lib.against_bytes(best, judge, apart=apart),
-      *figures_lib.tuning(by_method, judge),
+      *figures_lib.curves(best, criterion, apart=apart),
+      *figures_lib.against_time(best, criterion, apart=apart),
+      *figures_lib.against_bytes(best, criterion, apart=apart),
+      *figures_lib.tuning(by_method, criterion),
       *figures_lib.step_sizes(best),
-      *figures_lib.single_clients(best, judge, apart=apart),
+      *figures_lib.single_clients(best, criterion, apart=apart),
     ):
       shown.setdefault(figure.title, []).append(drawn.add(figure))
     more, constant = figures_lib.everything_else(
-      best, ('train/loss', judge.column)
+      best, ('train/loss', criterion.column)
     )
     folded = {
       heading: [drawn.add(figure, pictures=False) for figure in found]
       for heading, found in more.items()
     }
-    clients = _of_clients(best, judge)
+    clients = _of_clients(best, criterion)
   flags = section.varied()
   names = printed_names.methods(list(section.by_method))
   return dict(
@@ -174,7 +174,7 @@ def _as_flags(settings: Mapping[str, Any], names: Sequence[str]) -> list[str]:
 
 
 def _of_clients(
-  best: sections.Best, judge: sections.Judge
+  best: sections.Best, criterion: sections.Criterion
 ) -> Optional[results_lib.Results]:
   """Builds the table of the trained models' quality on single clients."""
   names = printed_names.methods(list(best))
@@ -182,11 +182,13 @@ def _of_clients(
   for group, after in figures_lib.CLIENT_GROUPS.items():
     for method, configuration in best.items():
       last = [run.rows[-1] for run in configuration.runs]
-      columns = [f'{group}/{judge.metric or "loss"}/{s}' for s in _OVER_CLIENTS]
+      columns = [
+        f'{group}/{criterion.metric or "loss"}/{s}' for s in _OVER_CLIENTS
+      ]
       cells = [
         scores.mean_of(
           [row[column] for row in last if column in row],
-          judge.bounds,
+          criterion.bounds,
           planned=len(last),
         )
         for column in columns
@@ -196,11 +198,11 @@ def _of_clients(
         found[f'{name}, {after}' if after else name] = cells
   if not found:
     return None
-  unit = ' (%)' if judge.is_share else ''
+  unit = ' (%)' if criterion.is_share else ''
   return results_lib.Results(
     {'Method': list(found)},
     [
-      results_lib.Column(f'{heading}{unit}', cells, judge.is_share)
+      results_lib.Column(f'{heading}{unit}', cells, criterion.is_share)
       for heading, cells in zip(
         _OVER_CLIENTS.values(), zip(*found.values(), strict=True), strict=True
       )
@@ -260,13 +262,13 @@ def write(
   drawn = _Drawing()
   parts = []
   for number, section in enumerate(every, start=1):
-    judge = section.judge(rule)
+    criterion = section.criterion(rule)
     drawn.prefix = '' if len(every) == 1 else f'{number}_'
-    order = list(judge.best_of(section.by_method))
+    order = list(criterion.best_of(section.by_method))
     drawn.colours = styles.colours(order[: styles.MOST])
     heading = section.heading(every)
     parts.append(
-      _show(section, heading, judge, drawn, apart=apart, target=target)
+      _show(section, heading, criterion, drawn, apart=apart, target=target)
     )
   vega = vl_convert.javascript_bundle()  # type: ignore[call-arg]
   page = _template().render(

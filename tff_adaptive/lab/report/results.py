@@ -155,7 +155,7 @@ class Results:
 def tabulate(
   section: sections.Section,
   best: sections.Best,
-  judge: sections.Judge,
+  criterion: sections.Criterion,
   target: Optional[float] = None,
 ) -> Results:
   """Tabulates methods by measures.
@@ -163,7 +163,7 @@ def tabulate(
   Args:
     section: All configurations of the methods.
     best: The best configuration of every method that has one, the best first.
-    judge: The judge of the experiment.
+    criterion: The criterion of the experiment.
     target: Value of the validation metric (or loss) until which rounds and
       seconds are counted; the best that all runs reach, unless given.
   """
@@ -174,15 +174,15 @@ def tabulate(
       'Method': [printed[method] for method in best],
       'Settings tried': [f'{len(section.by_method[m])}' for m in best],
       'Seeds': [c.seeds for c in chosen],
-      'Behind the best': behind(best, judge),
+      'Behind the best': behind(best, criterion),
     },
-    columns(chosen, judge, target),
+    columns(chosen, criterion, target),
   )
 
 
 def columns(
   chosen: Sequence[sections.Configuration],
-  judge: sections.Judge,
+  criterion: sections.Criterion,
   target: Optional[float] = None,
 ) -> list[Column]:
   """Returns the columns of numbers, a cell per configuration."""
@@ -192,23 +192,24 @@ def columns(
     cells = [
       scores.mean_of(
         c.values(measure),
-        scores.measure_bounds(measure, judge.metric),
+        scores.measure_bounds(measure, criterion.metric),
         planned=len(c.runs),
       )
       for c in chosen
     ]
-    if less is None and judge.rises is not None:
-      less = not judge.rises
+    if less is None and criterion.rises is not None:
+      less = not criterion.rises
     if any(cells):
       heading = printed_names.heading(
-        words.format(metric=judge.quality), judge.metric if is_metric else None
+        words.format(metric=criterion.quality),
+        criterion.metric if is_metric else None,
       )
-      share = is_metric and judge.is_share
+      share = is_metric and criterion.is_share
       found.append(Column(heading, cells, share, less))
-  return [*found, *_until(chosen, judge, target), *_gaps(chosen, judge)]
+  return [*found, *_until(chosen, criterion, target), *_gaps(chosen, criterion)]
 
 
-def behind(best: sections.Best, judge: sections.Judge) -> list[str]:
+def behind(best: sections.Best, criterion: sections.Criterion) -> list[str]:
   """Describes by how much each method is behind the best, and how sure that is.
 
   Differences of runs with the same seeds are taken in pairs. Training on pooled
@@ -216,11 +217,11 @@ def behind(best: sections.Best, judge: sections.Judge) -> list[str]:
 
   Args:
     best: The best configuration of every method, the best method first.
-    judge: The judge of the experiment.
+    criterion: The criterion of the experiment.
   """
-  measure, more = judge.comparison(best)
+  measure, more = criterion.comparison(best)
   factor = 1.0
-  if measure.endswith('/metric') and judge.is_share:
+  if measure.endswith('/metric') and criterion.is_share:
     factor = 100.0
   found = []
   first: Optional[sections.Configuration] = None
@@ -258,7 +259,7 @@ def _gap(
 
 def _until(
   chosen: Sequence[sections.Configuration],
-  judge: sections.Judge,
+  criterion: sections.Criterion,
   target: Optional[float],
 ) -> list[Column]:
   """Returns columns of rounds and seconds until a level is reached."""
@@ -267,7 +268,9 @@ def _until(
     level = runs_lib.common_level([run for c in chosen for run in c.runs])
   if level is None:
     return []
-  shown = f'{100 * level:.4g} %' if judge.is_share else formatting.number(level)
+  shown = (
+    f'{100 * level:.4g} %' if criterion.is_share else formatting.number(level)
+  )
   columns = []
   for words, column in _UNTIL.items():
     cells = []
@@ -281,22 +284,22 @@ def _until(
         )
       )
     if any(cells):
-      heading = f'{words} to {shown} {judge.label}'
+      heading = f'{words} to {shown} {criterion.label}'
       columns.append(Column(heading, cells, less=True))
   return columns
 
 
 def _gaps(
-  chosen: Sequence[sections.Configuration], judge: sections.Judge
+  chosen: Sequence[sections.Configuration], criterion: sections.Criterion
 ) -> list[Column]:
   """Returns a column of gaps to the best centralized training, if any."""
-  central = judge.best([c for c in chosen if not c.federated])
+  central = criterion.best([c for c in chosen if not c.federated])
   if central is None:
     return []
-  top = central.mean(judge.measure)
-  cells = [scores.mean_of([top - c.mean(judge.measure)]) for c in chosen]
-  heading = printed_names.heading('gap to centralized', judge.metric)
-  return [Column(heading, cells, judge.is_share)]
+  top = central.mean(criterion.measure)
+  cells = [scores.mean_of([top - c.mean(criterion.measure)]) for c in chosen]
+  heading = printed_names.heading('gap to centralized', criterion.metric)
+  return [Column(heading, cells, criterion.is_share)]
 
 
 def as_csv(results: Results) -> str:

@@ -114,7 +114,7 @@ class Run:
     return pd.DataFrame(list(self.rows), columns=self.columns, dtype=float)
 
   @property
-  def judged(self) -> str:
+  def quality_column(self) -> str:
     """The column of the model's quality: validation metric or loss."""
     return f'validation/{self.metric or "loss"}'
 
@@ -122,17 +122,17 @@ class Run:
     """Returns what a run took until its first evaluation at a level.
 
     Args:
-      level: The level of `judged`.
+      level: The level of `quality_column`.
       column: 'round', 'virtual/seconds', or 'seconds', which are added up.
 
     Returns:
       The round or the seconds; `None` if the level was not reached.
     """
     table = self.table
-    if self.judged not in table or column not in table:
+    if self.quality_column not in table or column not in table:
       return None
     better = metric_names.require_direction(self.metric, self.directions)
-    found = table[self.judged]
+    found = table[self.quality_column]
     reached = table[found.ge(level) if better else found.le(level)]
     if column == metric_names.VIRTUAL_SECONDS:
       reached = reached[reached[column].notna()]
@@ -182,8 +182,8 @@ def common_level(runs: Sequence[Run]) -> Optional[float]:
   better = runs[0].rises
   best = []
   for run in runs:
-    there = run.table.reindex(columns=[needed, run.judged])
-    values = there[np.isfinite(there).all(axis=1)][run.judged]
+    there = run.table.reindex(columns=[needed, run.quality_column])
+    values = there[np.isfinite(there).all(axis=1)][run.quality_column]
     if better is None or values.empty:
       return None
     best.append(float(values.max() if better else values.min()))

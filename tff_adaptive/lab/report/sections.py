@@ -97,7 +97,7 @@ Best = Mapping[str, Configuration]
 
 
 @dataclasses.dataclass(frozen=True)
-class Judge:
+class Criterion:
   """The measure that methods are compared by, and the selection rule.
 
   Attributes:
@@ -227,9 +227,9 @@ class Section:
   metric: Optional[str]
   rises: Optional[bool] = None
 
-  def judge(self, rule: scores.SelectionRule) -> Judge:
-    """Returns the judge of its configurations."""
-    return Judge(rule, self.metric, self.rises)
+  def criterion(self, rule: scores.SelectionRule) -> Criterion:
+    """Returns the criterion of its configurations."""
+    return Criterion(rule, self.metric, self.rises)
 
   def heading(self, every: Sequence['Section']) -> str:
     """Describes the task, and what distinguishes it from other sections."""

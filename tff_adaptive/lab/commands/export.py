@@ -305,15 +305,15 @@ def _restore(
   from tff_adaptive.lab.recording import checkpoints
   from tff_adaptive.lab.recording import records
   from tff_adaptive.lab.training import parts
-  from tff_adaptive.lab.training.data import digests as inputs
+  from tff_adaptive.lab.training.data import fingerprints
 
   experiment.set_runtime(settings)
   task = experiment.create_task(settings)
   if tasks.info(settings.task).model_from_data:
     # Scaling, classes and vocabulary depend on the data.
     hparams = folder.read_hparams() or {}
-    inputs.check_same(
-      hparams.get('inputs', {}), inputs.digests(task), folder.path
+    fingerprints.check_same(
+      hparams.get('data'), fingerprints.fingerprint(task), folder.path
     )
   built = experiment.build(settings, task)
   # Built after the process; see `evaluation.Evaluator`.

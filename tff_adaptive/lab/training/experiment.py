@@ -433,16 +433,16 @@ def _write_down(
   Raises:
     SettingsError: If the folder has a run with other settings or data.
   """
-  from tff_adaptive.lab.training.data import digests as inputs
+  from tff_adaptive.lab.training.data import fingerprints
   from tff_adaptive.lab.training.evaluation import validation
 
   # Entries that a resumed run may change, and that are then updated.
-  read = inputs.digests(ready.task)
+  read = fingerprints.fingerprint(ready.task)
   current: dict[str, Any] = {
     'settings': settings.identity,
     'judged_by': ready.goal.column,
     'metric_directions': metric_names.as_words(ready.directions),
-    'inputs': read,
+    'data': read,
     'weights': ready.evaluator.weight_names,
   }
   if ready.ledger is not None:
@@ -451,7 +451,7 @@ def _write_down(
   before = folder.read_hparams()
   if before is not None:
     settings_lib.check_same(before['settings'], settings.identity, folder.path)
-    inputs.check_same(before.get('inputs', {}), read, folder.path)
+    fingerprints.check_same(before.get('data'), read, folder.path)
     rounds = before['settings'].get('total_rounds')
     if rounds != settings.total_rounds:
       before = {'first_total_rounds': rounds, **before}

@@ -6,7 +6,6 @@ preprocessing are each traced once per run, not once per client: tracing costs
 more than the work itself.
 """
 
-import collections
 import contextlib
 import dataclasses
 import inspect
@@ -21,6 +20,7 @@ from typing import TypeAlias
 from typing import TypeVar
 from typing import Union
 
+import cachetools
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -30,11 +30,9 @@ from tff_adaptive import errors
 from tff_adaptive import structures
 from tff_adaptive.lab.training import seeds as randomness
 
-# Approximate size of the chunks in which examples are read: tf.data may
-# allocate a whole batch before it knows how many examples there are.
-_CHUNK_BYTES = 4 * 2**20
-_MOST_IN_CHUNK = 1024
-
+# Examples read at once: tf.data may allocate a whole batch before it knows how
+# many there are.
+_CHUNK = 64
 
 # The batches of a client or of a split, in the model's input format.
 Batches: TypeAlias = Union[tf.data.Dataset, Sequence[structures.Examples]]
@@ -146,6 +144,8 @@ def nbytes(tensors: structures.Structure) -> int:
   """Computes the bytes of tensors or arrays, including those of strings."""
   total = 0
   for tensor in tf.nest.flatten(tensors):
+    if tensor is None:
+      continue
     if isinstance(tensor, np.ndarray):
       total += tensor.nbytes
     elif tensor.dtype == tf.string:
@@ -170,7 +170,6 @@ class ClientDatasets:
 
   Attributes:
     client_ids: All training clients, in the task's order.
-    cached_bytes: Current size of the cache of raw examples, in bytes.
     prepared_ahead: Whether a round's data may be prepared in another thread
       while the previous round trains. False if preprocessing may depend on
       TensorFlow's global seed.
@@ -203,11 +202,8 @@ class ClientDatasets:
     self._clients = datasets.train_data
     self._preprocess_fn = datasets.train_preprocess_fn
     self._seed = seed
-    self._budget = cache_bytes
-    self._cache: collections.OrderedDict[str, Any] = collections.OrderedDict()
-    self._sizes: dict[str, int] = {}
+    self._cache: Any = cachetools.LRUCache(cache_bytes, getsizeof=nbytes)
     self.client_ids = list(self._clients.client_ids)
-    self.cached_bytes = 0
     if not self.prepared_ahead:
       # Preprocessing may use operations that read the global seed while they
       # are traced; a resumed run must find the same value. Setting it makes
@@ -246,12 +242,7 @@ class ClientDatasets:
     """Batches a client's examples into chunks, if they have static shapes."""
     if not self._tensors:
       return dataset
-    example = sum(
-      spec.shape.num_elements() * spec.dtype.size
-      for spec in tf.nest.flatten(self._element_spec)
-    )
-    chunk = min(max(_CHUNK_BYTES // max(example, 1), 1), _MOST_IN_CHUNK)
-    return dataset.batch(chunk).with_options(preprocessing.quick_options())
+    return dataset.batch(_CHUNK).with_options(preprocessing.quick_options())
 
   def _build_prepare(
     self,
@@ -293,20 +284,18 @@ class ClientDatasets:
   def _raw(self, client_id: str) -> Any:
     """Returns a client's raw examples, cached or loaded."""
     if client_id in self._cache:
-      self._cache.move_to_end(client_id)
       return self._cache[client_id]
     raw = self._load(client_id)
-    if isinstance(raw, tf.data.Dataset):
-      return raw
-    size = nbytes([x for x in tf.nest.flatten(raw) if x is not None])
-    if size <= self._budget:
-      self._cache[client_id] = raw
-      self._sizes[client_id] = size
-      self.cached_bytes += size
-      while self.cached_bytes > self._budget:
-        dropped, _ = self._cache.popitem(last=False)
-        self.cached_bytes -= self._sizes.pop(dropped)
+    if not isinstance(raw, tf.data.Dataset):
+      # Raised by cachetools for what is larger than the whole cache.
+      with contextlib.suppress(ValueError):
+        self._cache[client_id] = raw
     return raw
+
+  @property
+  def cached_bytes(self) -> int:
+    """Current size of the cache of raw examples, in bytes."""
+    return int(self._cache.currsize)
 
   def _load(self, client_id: str) -> Any:
     """Loads a client's raw examples: stacked tensors, or a dataset."""
@@ -321,12 +310,7 @@ class ClientDatasets:
       return tf.nest.map_structure(lambda *c: tf.concat(c, axis=0), *chunks)
     # A client without examples.
     return tf.nest.map_structure(
-      lambda s: (
-        tf.zeros([0, *s.shape], s.dtype)
-        if s.dtype != tf.string
-        else tf.constant([], tf.string, shape=[0, *s.shape])
-      ),
-      self._element_spec,
+      lambda s: tf.zeros([0, *s.shape], s.dtype), self._element_spec
     )
 
   def for_client(self, client_id: str, round_number: int) -> tf.data.Dataset:

@@ -12,7 +12,6 @@ import collections
 import dataclasses
 import re
 from collections.abc import Callable
-from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -179,8 +178,7 @@ class Guard:
     """
     if len(cohort) != len(datasets):
       raise error  # Pooled data belong to no single client.
-    for client, dataset in zip(cohort, datasets, strict=True):
-      found = examine(dataset)
+    for client, found in _examined(cohort, datasets).items():
       if found.error is not None:
         self._failed[client] = found.error
     known = len(self._unread)
@@ -215,13 +213,14 @@ class Guard:
     cohort: Sequence[str],
     datasets: Sequence[data_lib.Batches],
   ) -> None:
-    """Reports excluded clients.
+    """Reports excluded clients, and a round that did not change the model.
 
     Raises:
       RunError: If there are more than `most`.
     """
     count = int(row.get('clients/count', len(cohort)))
     rejected = int(row.get('clients/rejected', 0))
+    empty = int(row.get('clients/empty', 0))
     failed = len(self._failed)
     if failed:
       client, why = next(iter(self._failed.items()))
@@ -241,26 +240,19 @@ class Guard:
           f'is not finite and were excluded; {_blame(cohort, datasets)}'
         ),
       )
-    if int(row.get('clients/empty', 0)):
+    if empty:
       self._warn(
         'rounds had clients without data',
         lambda: (
-          f'Round {number}: {int(row["clients/empty"])} of {count} clients '
-          f'have no data: {_names(_empty(cohort, datasets, self._failed))}.'
+          f'Round {number}: {empty} of {count} clients have no data: '
+          + _names(
+            client
+            for client, found in _examined(cohort, datasets).items()
+            if found.empty and client not in self._failed
+          )
+          + '.'
         ),
       )
-    self._report_update(number, row)
-    if self._most is not None and rejected + failed > self._most:
-      raise errors.RunError(
-        f'Round {number} was aborted: {rejected + failed} of {count} clients '
-        f'were excluded ({rejected} with updates that are not finite, {failed} '
-        'that raise an error), more than '
-        f'--max_rejected_clients={self._most} allows. The same command with a '
-        'higher limit resumes from the previous round.'
-      )
-
-  def _report_update(self, number: int, row: rounds_lib.Columns) -> None:
-    """Warns of a round that did not change the model."""
     if row.get('update/non_finite'):
       self._warn(
         'rounds had an update that is not finite and was not applied',
@@ -276,6 +268,14 @@ class Guard:
           f'Round {number}: the model did not change (the update is zero); '
           "check the learning rates and the clients' data."
         ),
+      )
+    if self._most is not None and rejected + failed > self._most:
+      raise errors.RunError(
+        f'Round {number} was aborted: {rejected + failed} of {count} clients '
+        f'were excluded ({rejected} with updates that are not finite, {failed} '
+        'that raise an error), more than '
+        f'--max_rejected_clients={self._most} allows. The same command with a '
+        'higher limit resumes from the previous round.'
       )
 
   def _warn(self, kind: str, sentence: Callable[[], str]) -> None:
@@ -298,27 +298,18 @@ def _names(clients: Iterable[str]) -> str:
   return f'{text} and {more} more' if more > 0 else text
 
 
+def _examined(
+  cohort: Sequence[str], datasets: Sequence[data_lib.Batches]
+) -> dict[str, Finding]:
+  """Examines all clients' batches; pooled data belong to no single client."""
+  if len(cohort) != len(datasets):
+    return {}
+  return {c: examine(d) for c, d in zip(cohort, datasets, strict=True)}
+
+
 def _blame(cohort: Sequence[str], datasets: Sequence[data_lib.Batches]) -> str:
   """Describes which clients' data are not finite, in a clause."""
-  wrong = [
-    client
-    for client, dataset in zip(cohort, datasets)
-    if len(cohort) == len(datasets) and not examine(dataset).finite
-  ]
-  if wrong:
+  found = _examined(cohort, datasets)
+  if wrong := [client for client in found if not found[client].finite]:
     return f'the data of {_names(wrong)} are not finite.'
   return 'their data are finite: a lower client learning rate may help.'
-
-
-def _empty(
-  cohort: Sequence[str],
-  datasets: Sequence[data_lib.Batches],
-  failed: Collection[str],
-) -> list[str]:
-  return [
-    client
-    for client, dataset in zip(cohort, datasets)
-    if len(cohort) == len(datasets)
-    and client not in failed
-    and examine(dataset).empty
-  ]

@@ -50,7 +50,8 @@ class Options(parameters.Described, abc.ABC):
   )
 
   cache_dir: Optional[str] = None
-  """Folder with the task's data files."""
+  """Folder with the task's data files (docs/tasks.md names them); by default
+  ~/.tff."""
 
   data: Literal['native', 'synthetic'] = 'native'
   """Real data, or small synthetic data of the same shapes, for which numbers of

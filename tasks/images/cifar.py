@@ -321,14 +321,6 @@ class Cifar10Image(shared.Divided):
   weight_decay: parameters.NonNegative = 1e-4
   """L2 penalty of kernels in the training loss."""
 
-  cache_dir: Optional[str] = None
-  """Folder with cifar10/{train,test}.jpegs, or with the binary version's folder
-  cifar-10-batches-bin; by default ~/.tff.
-  """
-
-  batch_size: Optional[parameters.Count] = None
-  """Batch size; by default the paper's 20."""
-
   def create(self) -> tff.simulation.baselines.BaselineTask:
     options = self.values
     check_crop(self.crop_size, self.model)
@@ -449,14 +441,6 @@ class Cifar100Image(shared.Divided):
   """Whether to train 'all' of the transformer or only its new classifier, the
   'head', on the features of `weights_dir`.
   """
-
-  cache_dir: Optional[str] = None
-  """Folder with cifar100.sqlite, or with the binary version's folder
-  cifar-100-binary; by default ~/.tff.
-  """
-
-  batch_size: Optional[parameters.Count] = None
-  """Batch size; by default the paper's 20."""
 
   def check(self) -> None:
     super().check()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Any
 from typing import ClassVar
-from typing import Optional
 
 import numpy as np
 
@@ -50,12 +49,6 @@ class Digits(shared.Divided):
   alpha: parameters.Positive = 0.3
   """Concentration of the Dirichlet distribution over labels from which each
   client draws its own; small means few labels a client."""
-
-  batch_size: Optional[parameters.Count] = None
-  """Batch size; by default 10."""
-
-  seed: parameters.NonNegativeInt = 0
-  """Seed for the train-test split and the partition."""
 
   def create(self) -> tff.simulation.baselines.BaselineTask:
     train, test, split = divided(self)

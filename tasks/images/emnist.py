@@ -23,7 +23,6 @@ from tasks.lazy import builders
 from tasks.lazy import client_data
 from tasks.lazy import preprocessing
 from tasks.lazy import sqlite_files
-from tff_adaptive import parameters
 from tff_adaptive.lazy import tf
 from tff_adaptive.lazy import tff
 
@@ -36,15 +35,6 @@ class Options(shared.Options):
 
   only_digits: bool = False
   """Whether to use only the ten digits."""
-
-  cache_dir: Optional[str] = None
-  """Folder with emnist_all.sqlite; by default ~/.tff."""
-
-  batch_size: Optional[parameters.Count] = None
-  """Batch size; by default the paper's 20."""
-
-  seed: parameters.NonNegativeInt = 0
-  """Seed for the order of test examples and for synthetic data."""
 
 
 def num_classes(only_digits: bool) -> int:

@@ -74,17 +74,6 @@ class Gld23k(shared.Options):
   the features of pretrained weights.
   """
 
-  cache_dir: Optional[str] = None
-  """Folder that contains gld23k/train with one TFRecord file per client and
-  gld23k/test.tfRecord, as written by TFF's loader; by default ~/.tff.
-  """
-
-  batch_size: Optional[parameters.Count] = None
-  """Batch size; by default the paper's 32."""
-
-  seed: parameters.NonNegativeInt = 0
-  """Of synthetic data."""
-
   def create(self) -> tff.simulation.baselines.BaselineTask:
     builders.check_fine_tuning(self.fine_tune, self.weights_dir, self.data)
     if self.image_size % self.patch_size:

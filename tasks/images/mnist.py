@@ -228,14 +228,6 @@ class MnistCharacter(shared.Divided):
   """'unit' for pixels from 0 to 1; 'standardized' for those less 0.1307,
   divided by 0.3081 (mean and deviation of MNIST), as in the paper's code."""
 
-  cache_dir: Optional[str] = None
-  """Folder that contains the folder mnist with the four IDX files, and
-  train-writers.csv for 'writers'; by default ~/.tff.
-  """
-
-  batch_size: Optional[parameters.Count] = None
-  """Batch size; by default the paper's 64."""
-
   def check(self) -> None:
     super().check()
     if self.group_size > 1 and self.partition != 'writers':
@@ -271,14 +263,6 @@ class MnistLenet(shared.Divided):
   and max pooling.
   """
 
-  cache_dir: Optional[str] = None
-  """Folder that contains the folder mnist with the four IDX files; by default
-  ~/.tff.
-  """
-
-  batch_size: Optional[parameters.Count] = None
-  """Batch size; by default the paper's 20."""
-
   def create(self) -> tff.simulation.baselines.BaselineTask:
     options = self.values
     return create(
@@ -310,14 +294,6 @@ class MnistLogistic(shared.Divided):
   """'unit' for pixels from 0 to 1; 'standardized' for those less their mean,
   divided by their deviation, as many PyTorch programs have them."""
 
-  cache_dir: Optional[str] = None
-  """Folder that contains the folder mnist with the four IDX files; by default
-  ~/.tff.
-  """
-
-  batch_size: Optional[parameters.Count] = None
-  """Batch size; by default the paper's 20."""
-
   def create(self) -> tff.simulation.baselines.BaselineTask:
     return create('mnist', build_logistic, batch_size=20, options=self.values)
 
@@ -341,14 +317,6 @@ class FashionMnist(shared.Divided):
   pixels: Literal['unit', 'standardized'] = 'unit'
   """'unit' for pixels from 0 to 1; 'standardized' for those less 0.1307,
   divided by 0.3081 (mean and deviation of MNIST), as in the paper's code."""
-
-  cache_dir: Optional[str] = None
-  """Folder that contains the folder fashion_mnist with the four IDX files; by
-  default ~/.tff.
-  """
-
-  batch_size: Optional[parameters.Count] = None
-  """Batch size; by default the paper's 64."""
 
   def create(self) -> tff.simulation.baselines.BaselineTask:
     return create(

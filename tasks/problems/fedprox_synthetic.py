@@ -11,7 +11,6 @@ data. Sizes are lognormal, in the paper by a power law.
 from __future__ import annotations
 
 from typing import Any
-from typing import Optional
 
 import numpy as np
 
@@ -51,12 +50,6 @@ class FedProxSynthetic(shared.Options):
 
   largest_client: parameters.Count = 1000
   """Maximum number of examples per client; the released code has none."""
-
-  batch_size: Optional[parameters.Count] = None
-  """Batch size; by default 10."""
-
-  seed: parameters.NonNegativeInt = 0
-  """Seed for all random draws."""
 
   def check(self) -> None:
     if self.smallest_client > self.largest_client:

@@ -8,7 +8,6 @@ noise and divided into equal parts. A fifth of each part is for testing.
 from __future__ import annotations
 
 from typing import Any
-from typing import Optional
 
 import numpy as np
 
@@ -40,12 +39,6 @@ class Hospitals(shared.Options):
   """Standard deviation in mm of the noise added to mean radii before tumours
   are sorted by them; 0 for hospitals with one size each.
   """
-
-  batch_size: Optional[parameters.Count] = None
-  """Batch size; by default 10."""
-
-  seed: parameters.NonNegativeInt = 0
-  """Seed for the partition and the test examples."""
 
   def create(self) -> tff.simulation.baselines.BaselineTask:
     if self.data == 'synthetic':

@@ -60,18 +60,6 @@ class LibsvmLogistic(shared.Divided):
   l2: parameters.NonNegative = 0.0
   """Weight of the squared norm of the coefficients in the training loss."""
 
-  cache_dir: Optional[str] = None
-  """Folder that contains the folder libsvm with the data set's file and its
-  test file NAME.t; by default ~/.tff. Without a test file, a fifth of the
-  examples is held out for testing.
-  """
-
-  batch_size: Optional[parameters.Count] = None
-  """Batch size; by default the paper's 20."""
-
-  seed: parameters.NonNegativeInt = 0
-  """Seed for the partition, the held-out examples and synthetic data."""
-
   def check_data(self, files: Sequence[str]) -> Optional[int]:
     del files
     return super().check_data([f'libsvm/{self.dataset}'])

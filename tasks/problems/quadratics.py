@@ -29,7 +29,6 @@ from __future__ import annotations
 
 from typing import Any
 from typing import Literal
-from typing import Optional
 
 import numpy as np
 
@@ -81,12 +80,6 @@ class Quadratics(shared.Options):
 
   examples_per_client: parameters.Count = 10
   """Number of examples per client; they differ only in their noise."""
-
-  batch_size: Optional[parameters.Count] = None
-  """Batch size; by default 1."""
-
-  seed: parameters.NonNegativeInt = 0
-  """Of the optima."""
 
   def create(self) -> tff.simulation.baselines.BaselineTask:
     d, n, clients = self.dimensions, self.examples_per_client, self.num_clients
@@ -204,12 +197,6 @@ class Quadratic(shared.Options):
   """Number of examples per client, and thus local steps per round at batch size
   1.
   """
-
-  batch_size: Optional[parameters.Count] = None
-  """Batch size; by default 1."""
-
-  seed: parameters.NonNegativeInt = 0
-  """Of the noise."""
 
   def create(self) -> tff.simulation.baselines.BaselineTask:
     n = self.examples_per_client

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 from typing import Any
-from typing import Optional
 
 import numpy as np
 
@@ -52,12 +51,6 @@ class ZipfTags(shared.Options):
   alpha: parameters.Positive = 1.0
   """Concentration of the clients' own distributions over tags; small means few
   tags a client."""
-
-  batch_size: Optional[parameters.Count] = None
-  """Batch size; by default 10."""
-
-  seed: parameters.NonNegativeInt = 0
-  """Seed for all random draws."""
 
   def create(self) -> tff.simulation.baselines.BaselineTask:
     rng = np.random.default_rng([self.seed, 0x21BF])

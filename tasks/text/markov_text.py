@@ -9,7 +9,6 @@ which a run logs when it begins.
 from __future__ import annotations
 
 from typing import Any
-from typing import Optional
 
 import numpy as np
 
@@ -48,12 +47,6 @@ class MarkovText(shared.Options):
 
   own: parameters.Share = 0.3
   """Fraction of a client's chain that is specific to the client."""
-
-  batch_size: Optional[parameters.Count] = None
-  """Batch size; by default 5."""
-
-  seed: parameters.NonNegativeInt = 0
-  """Seed for chains and texts."""
 
   def create(self) -> tff.simulation.baselines.BaselineTask:
     rng = np.random.default_rng([self.seed, 0x3A4C0])

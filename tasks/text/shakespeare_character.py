@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 from typing import Any
 from typing import Literal
-from typing import Optional
 
 import numpy as np
 
@@ -60,15 +59,6 @@ class ShakespeareCharacter(shared.Options):
   """Whether the loss has padding 'ignored', or 'counted' as a token like
   others, as the released code of FedOpt does on clients. Metrics ignore it
   either way."""
-
-  cache_dir: Optional[str] = None
-  """Folder with shakespeare.sqlite; by default ~/.tff."""
-
-  batch_size: Optional[parameters.Count] = None
-  """Batch size; by default the paper's 4."""
-
-  seed: parameters.NonNegativeInt = 0
-  """Seed for the order of test speeches and for synthetic data."""
 
   def create(self) -> tff.simulation.baselines.BaselineTask:
     train, test = _load(self.cache_dir, self.data, self.seed)

@@ -295,15 +295,6 @@ class StackoverflowWord(shared.Options):
   others, as the released code of FedOpt does on clients. Metrics ignore it
   either way."""
 
-  cache_dir: Optional[str] = None
-  """Folder with sqlite; by default ~/.tff."""
-
-  batch_size: Optional[parameters.Count] = None
-  """Batch size; by default the paper's 16."""
-
-  seed: parameters.NonNegativeInt = 0
-  """Seed for the order of test users and for synthetic data."""
-
   def create(self) -> tff.simulation.baselines.BaselineTask:
     if self.data == 'synthetic':
       words = synthetic_names('word', self.vocab_size)
@@ -441,17 +432,6 @@ class StackoverflowTag(shared.Options):
   subset: Literal['first', 'shuffled'] = 'first'
   """Which sentences of a user with more than `max_elements`: the 'first',
   always the same, or 'shuffled', others in every round (TFF's baseline)."""
-
-  cache_dir: Optional[str] = None
-  """Folder with sqlite; by default ~/.tff."""
-
-  batch_size: Optional[parameters.Count] = None
-  """Batch size; by default the paper's 100."""
-
-  seed: parameters.NonNegativeInt = 0
-  """Seed for the order of test users, the sample of users and synthetic
-  data.
-  """
 
   def create(self) -> tff.simulation.baselines.BaselineTask:
     if self.data == 'synthetic':

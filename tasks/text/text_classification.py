@@ -63,17 +63,6 @@ class Options(shared.Divided):
   """Folder with vocab.txt and one .safetensors file of DistilBERT. Without it
   the model is trained from scratch."""
 
-  cache_dir: Optional[str] = None
-  """Folder that contains the task's folder, ag_news or dbpedia, with train.csv
-  and test.csv (per row a label from 1 and one or two texts); by default ~/.tff.
-  """
-
-  batch_size: Optional[parameters.Count] = None
-  """Batch size; by default the paper's 16."""
-
-  seed: parameters.NonNegativeInt = 0
-  """Seed for the partition, the order of test texts and synthetic data."""
-
 
 def create(
   folder: str, num_classes: int, *, options: Mapping[str, Any]

@@ -21,8 +21,8 @@ from tff_adaptive import errors
 # Sample of data that are not in memory: clients, and examples of each.
 _CLIENTS = 8
 _EXAMPLES = 20
-# Maximum number of rows of an array that are read.
-_ROWS = 100_000
+# Of larger arrays, evenly spaced rows are covered.
+_WHOLE_BYTES = 256 * 2**20
 
 
 def fingerprint(task: tff.simulation.baselines.BaselineTask) -> Optional[str]:
@@ -41,7 +41,7 @@ def fingerprint(task: tff.simulation.baselines.BaselineTask) -> Optional[str]:
   if isinstance(train, client_data.ArrayClientData):
     parts += [np.concatenate(train.partition.indices), train.partition.sizes]
     for name, array in sorted(train.arrays.items()):
-      parts += [name, array[:: len(array) // _ROWS + 1]]
+      parts += [name, array[:: array.nbytes // _WHOLE_BYTES + 1]]
   else:
     places = np.linspace(0, len(ids) - 1, min(len(ids), _CLIENTS)).astype(int)
     read += [train.create_tf_dataset_for_client(ids[p]) for p in places]

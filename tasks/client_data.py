@@ -345,42 +345,6 @@ def _parser(
   return parse
 
 
-class MappedClientData(tff.simulation.datasets.ClientData):
-  """Another `ClientData` with a transformation of each client's data set.
-
-  Attributes:
-    source: File or folder of the data, for messages.
-  """
-
-  def __init__(
-    self,
-    inner: tff.simulation.datasets.ClientData,
-    part: Callable[[tf.data.Dataset], tf.data.Dataset],
-  ):
-    """Takes client data and the transformation, such as a selection."""
-    self._inner = inner
-    self._part = part
-    self.counts = functools.partial(example_counts, inner)
-    self.source = getattr(inner, 'source', '')
-
-  @property
-  def client_ids(self) -> list[str]:
-    return self._inner.client_ids
-
-  @property
-  def serializable_dataset_fn(self) -> Callable[[Any], tf.data.Dataset]:
-    read, part = self._inner.serializable_dataset_fn, self._part
-    return lambda client_id: part(read(client_id))
-
-  @property
-  def element_type_structure(self) -> Any:
-    return self._inner.element_type_structure
-
-  def create_tf_dataset_for_client(self, client_id: str) -> tf.data.Dataset:
-    """Builds the client's transformed examples."""
-    return self._part(self._inner.create_tf_dataset_for_client(client_id))
-
-
 def check_labels(
   dataset: tf.data.Dataset, num_classes: int, where: Any
 ) -> tf.data.Dataset:

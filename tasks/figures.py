@@ -5,14 +5,10 @@ number of different labels per client.
 """
 
 import json
-import os
 import pathlib
-import typing
 from collections.abc import Sequence
 from typing import Any
-from typing import cast
 from typing import Optional
-from typing import Union
 
 import numpy as np
 
@@ -39,7 +35,7 @@ _MOST_WORDS = 100
 def label_distribution(
   partition: partition_lib.Partition,
   labels: np.ndarray,
-  path: Union[str, 'os.PathLike[str]'],
+  path: pathlib.Path,
   *,
   title: str = '',
   classes: Sequence[str] = (),
@@ -54,12 +50,9 @@ def label_distribution(
     partition: Example indices per client. The upper part shows the first 100
       clients.
     labels: The label of each example, int [examples], from 0.
-    path: Picture to write, which ends in .pdf, .png or .svg.
+    path: PNG file to write.
     title: Of the picture.
     classes: Words for labels, by label; the labels themselves unless given.
-
-  Raises:
-    ValueError: If the picture's name has another ending.
   """
   all_counts = partition.label_counts(labels)
   counts = all_counts[:_MOST_CLIENTS]
@@ -87,7 +80,7 @@ def label_distribution(
     resolve=alt.Resolve(scale=alt.ScaleResolveMap(color='independent')),
     title=title,
   )
-  _write(picture, path)
+  path.write_bytes(drawing.image(picture.to_dict(), 'png'))
 
 
 def _histogram(found: np.ndarray) -> Any:
@@ -166,18 +159,6 @@ def _map(base: Any, words: Sequence[str]) -> Any:
       legend=alt.Legend(title='examples'),
     ),
   )
-
-
-def _write(picture: Any, path: Union[str, 'os.PathLike[str]']) -> None:
-  """Writes a picture in the format that its name's ending says."""
-  form = pathlib.Path(path).suffix.removeprefix('.').lower()
-  if form not in typing.get_args(drawing.Format):
-    raise ValueError(
-      "A picture's name must end in .pdf, .png or .svg, got "
-      f'{os.fspath(path)!r}.'
-    )
-  image = drawing.image(picture.to_dict(), cast(drawing.Format, form))
-  pathlib.Path(path).write_bytes(image)
 
 
 def save_partition(data: Any, folder: pathlib.Path) -> None:

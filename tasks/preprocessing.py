@@ -146,6 +146,9 @@ def build_train(
   shuffle_buffer: int,
   epochs: int = 1,
   max_elements: Optional[int] = None,
+  first: Optional[int] = None,
+  prepare_fn: Optional[MapFn] = None,
+  ragged: bool = False,
   map_fn: Optional[MapFn] = None,
   augment_fn: Optional[MapFn] = None,
 ) -> Callable[..., tf.data.Dataset]:
@@ -156,6 +159,7 @@ def build_train(
     shuffle_buffer: Size of the shuffle buffer; 1 keeps the order.
     epochs: Number of passes over the client's examples.
     max_elements: Maximum number of examples of all passes; None for no limit.
+    first, prepare_fn, ragged: As in `Recipe`; `prepare_fn` can be traced.
     map_fn: Maps a batch to the model's input.
     augment_fn: Used instead of `map_fn`; maps a batch and an int64 seed [2] to
       the model's input.
@@ -170,6 +174,9 @@ def build_train(
     shuffle=shuffle_buffer > 1,
     epochs=epochs,
     max_elements=max_elements,
+    first=first,
+    prepare_fn=prepare_fn,
+    ragged=ragged,
     map_fn=map_fn,
     augment_fn=augment_fn,
   )
@@ -177,6 +184,8 @@ def build_train(
   def build(
     dataset: tf.data.Dataset, seed: Optional[tf.Tensor]
   ) -> tf.data.Dataset:
+    if first is not None:
+      dataset = dataset.take(first)
     dataset = shuffle_repeat(
       dataset, buffer_size=shuffle_buffer, epochs=epochs, seed=seed
     )
@@ -185,7 +194,9 @@ def build_train(
     dataset = dataset.batch(batch_size)
     if augment_fn is not None:
       return map_seeded(dataset, augment_fn, seed)
-    return dataset if map_fn is None else dataset.map(map_fn)
+    for function in filter(None, (prepare_fn, map_fn)):
+      dataset = dataset.map(function)
+    return dataset
 
   return seedable(build, recipe)
 

@@ -188,11 +188,9 @@ def build_train(
   batch_size: int,
   epochs: int,
   max_elements: Optional[int],
-  to_model: preprocessing.MapFn,
   features: Sequence[str],
   prepare_fn: preprocessing.MapFn,
-  map_fn: Optional[preprocessing.MapFn] = None,
-  ragged: bool = False,
+  **maps: Any,
 ) -> Callable[..., tf.data.Dataset]:
   """Builds training preprocessing, with either sense of "at most 1,000".
 
@@ -204,36 +202,21 @@ def build_train(
     epochs: Number of passes in a round. With 'first' each pass has
       `max_elements` sentences; with 'shuffled' this limits the sum over passes.
     max_elements: Maximum number of sentences; None for no limit.
-    to_model: Maps a batch of examples to the model's input.
     features: Names of the features that this takes, all strings.
-    prepare_fn, map_fn, ragged: The same in two steps, see
-      `preprocessing.Recipe`.
+    prepare_fn: Maps a batch of examples to the model's input, or to rows.
+    **maps: `map_fn` and `ragged` of `preprocessing.Recipe`.
   """
   first = subset == 'first'
-
-  def pipeline(dataset: tf.data.Dataset, seed: Any) -> Any:
-    if first and max_elements is not None:
-      dataset = dataset.take(max_elements)
-    dataset = preprocessing.shuffle_repeat(
-      dataset,
-      buffer_size=_buffer(max_elements) if first else BUFFER,
-      epochs=epochs,
-      seed=seed,
-    )
-    if not first and max_elements is not None:
-      dataset = dataset.take(max_elements)
-    return dataset.batch(batch_size).map(to_model)
-
-  recipe = preprocessing.Recipe(
+  most = min(max_elements or _LARGEST_BUFFER, _LARGEST_BUFFER)
+  return preprocessing.build_train(
     batch_size=batch_size,
+    shuffle_buffer=most if first else BUFFER,
     epochs=epochs,
     first=max_elements if first else None,
     max_elements=None if first else max_elements,
     prepare_fn=_compiled(prepare_fn, features),
-    map_fn=map_fn,
-    ragged=ragged,
+    **maps,
   )
-  return preprocessing.seedable(pipeline, recipe)
 
 
 def _compiled(
@@ -246,11 +229,6 @@ def _compiled(
   spec = {name: tf.TensorSpec([None], tf.string) for name in features}
   compiled = preprocessing.traced_on_host(prepare_fn, [spec])
   return lambda examples: compiled({name: examples[name] for name in features})
-
-
-def _buffer(max_elements: Optional[int]) -> int:
-  """Returns the size of the shuffle buffer."""
-  return min(max_elements or _LARGEST_BUFFER, _LARGEST_BUFFER)
 
 
 def _reader(feature: str, separator: str) -> Callable[[bytes], Iterable[str]]:
@@ -321,7 +299,6 @@ class StackoverflowWord(shared.Options):
         batch_size=self.batch_size or 16,
         epochs=self.epochs,
         max_elements=self.max_elements or MOST_SENTENCES,
-        to_model=to_model,
         features=['tokens'],
         prepare_fn=to_model,
       ),
@@ -462,7 +439,6 @@ class StackoverflowTag(shared.Options):
         batch_size=self.batch_size or 100,
         epochs=self.epochs,
         max_elements=self.max_elements,
-        to_model=to_model,
         features=['tokens', 'title', 'tags'],
         prepare_fn=_build_to_ids(words, tags),
         map_fn=_build_to_shares(words, tags, self.labels),

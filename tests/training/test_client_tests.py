@@ -170,8 +170,14 @@ def test_a_client_is_tuned_by_steps_of_sgd():
   data = helpers.client_data([8])
   raw = data.create_tf_dataset_for_client(data.client_ids[0])
   batches = list(helpers.batch(raw))
-  tuner = client_tests.Tuner(task.model_fn, 0.5, seed=0)
-  tuned = tuner.tune(weights, [batches, batches])
+  tune = client_tests.build_tuner(
+    task.model_fn,
+    weights,
+    learning_rate=0.5,
+    seed=0,
+    data=lambda client: helpers.batch(raw).repeat(2),
+  )
+  tuned = tune('a', weights)
   kernel, bias = (np.array(w) for w in weights.trainable)
   for batch in 2 * batches:
     x, y = batch['x'].numpy(), batch['y'].numpy()
@@ -183,7 +189,7 @@ def test_a_client_is_tuned_by_steps_of_sgd():
   np.testing.assert_allclose(tuned.trainable[1], bias, atol=1e-5)
   # Each client starts from the same model.
   np.testing.assert_array_equal(
-    tuner.tune(weights, [batches, batches]).trainable[0], tuned.trainable[0]
+    tune('b', weights).trainable[0], tuned.trainable[0]
   )
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import fnmatch
+import functools
 import pathlib
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 from typing import Optional
 
+import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks import builders
@@ -253,45 +255,53 @@ def make(
     ledger=built.ledger,
     goal=goal,
     directions=directions,
-    client_tests=_client_tests(settings, task, evaluator, directions),
+    client_tests=_client_tests(settings, task, weights, evaluator, directions),
   )
 
 
 def _client_tests(
   settings: settings_lib.Settings,
   task: tff.simulation.baselines.BaselineTask,
+  weights: tff.learning.models.ModelWeights,
   evaluator: evaluation.Evaluator,
   directions: Mapping[str, bool],
 ) -> Optional[client_tests_lib.ClientTests]:
   """Builds the per-client tests; `None` without --evaluate_clients."""
   if settings.evaluate_clients is None:
     return None
-  every = settings.evaluate_clients == 'all'
-  tuning: dict[str, Any] = {}
+  tuner = None
   epochs = settings.finetune_epochs
   if epochs is not None:
     assert settings.finetune_learning_rate is not None
-    tuning['tuner'] = client_tests_lib.Tuner(
-      task.model_fn, settings.finetune_learning_rate, settings.seed % 2**31
-    )
     clients = batches.training_clients(
       task.datasets,
       seed=settings.seed,
       cache_bytes=0,
-      as_lists=True,
+      as_lists=False,
       one_pass=True,
     )
-    # Negative round numbers, so that shuffles differ from those of training.
-    tuning['passes'] = lambda client: [
-      clients.for_client(client, -number) for number in range(1, epochs + 1)
-    ]
+
+    def passes(client: str) -> Any:
+      # Negative round numbers, so that shuffles differ from those of training.
+      made = [clients.for_client(client, -n) for n in range(1, epochs + 1)]
+      return functools.reduce(tf.data.Dataset.concatenate, made)
+
+    tuner = client_tests_lib.build_tuner(
+      task.model_fn,
+      weights,
+      learning_rate=settings.finetune_learning_rate,
+      seed=settings.seed % 2**31,
+      data=passes,
+    )
   tests = client_tests_lib.ClientTests(
     datasets=task.datasets,
     evaluator=evaluator,
     directions=directions,
-    count=None if every else int(settings.evaluate_clients),
+    count=None
+    if settings.evaluate_clients == 'all'
+    else int(settings.evaluate_clients),
     seed=settings.seed,
-    **tuning,
+    tuner=tuner,
   )
   tests.clients()  # Raises before training if there are too few clients.
   return tests

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
+from typing import TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -19,18 +20,20 @@ import tensorflow_federated as tff
 
 from tasks import client_data
 from tff_adaptive import errors
-from tff_adaptive import structures
 from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.training import seeds
-from tff_adaptive.lab.training.data import datasets as data_lib
 from tff_adaptive.lab.training.evaluation import evaluator as evaluation
 from tff_adaptive.lab.training.evaluation import validation
-from tff_adaptive.processes import randomness
+from tff_adaptive.lab.training.loop import centralized
 
 # Groups of columns: of the model, and of the model fine-tuned by each client.
 MODEL = 'per_client'
 TUNED = 'per_client_tuned'
 _PERCENTILES = (10, 50, 90)
+# Maps a client id and a model's weights to the weights tuned on its data.
+Tuner: TypeAlias = Callable[
+  [str, tff.learning.models.ModelWeights], tff.learning.models.ModelWeights
+]
 
 
 def by_client(
@@ -68,8 +71,8 @@ def split(
   if not isinstance(data, client_data.ArrayClientData):
     chosen = validation.Chosen(share, seed)
     return (
-      client_data.MappedClientData(data, lambda raw: chosen.of(raw, False)),
-      client_data.MappedClientData(data, lambda raw: chosen.of(raw, True)),
+      data.preprocess(lambda raw: chosen.of(raw, False)),
+      data.preprocess(lambda raw: chosen.of(raw, True)),
     )
   train, tests = [], []
   for client, rows in zip(data.client_ids, data.partition.indices, strict=True):
@@ -89,61 +92,39 @@ def split(
   )
 
 
-class Tuner:
-  """Fine-tuning of the trained model on a client's data, by SGD."""
+def build_tuner(
+  model_fn: Callable[[], tff.learning.models.VariableModel],
+  weights: tff.learning.models.ModelWeights,
+  *,
+  learning_rate: float,
+  seed: int,
+  data: Callable[[str], tf.data.Dataset],
+) -> Tuner:
+  """Builds the fine-tuning of a model on a client's data, by SGD.
 
-  def __init__(
-    self,
-    model_fn: Callable[[], tff.learning.models.VariableModel],
-    rate: float,
-    seed: int,
-  ):
-    """Builds the model.
-
-    Args:
-      model_fn: Returns a `tff.learning.models.VariableModel`.
-      rate: The learning rate.
-      seed: Seed of dropout.
-    """
-    self._model = model_fn()
-    self._weights = tff.learning.models.ModelWeights.from_model(self._model)
-    self._rate = rate
-    self._seed = seed
-    self._step_seed = randomness.seeded(self._model).seed
-    self._step = tf.function(self._one_batch, reduce_retracing=True)
-
-  def _one_batch(self, batch: structures.Examples, step: tf.Tensor) -> None:
-    if self._step_seed is not None:
-      self._step_seed.assign(
-        randomness.step_seed(
-          self._seed, tf.constant(0), step, randomness.fingerprint(batch)
-        )
-      )
-    variables = list(self._weights.trainable)
-    with tf.GradientTape() as tape:
-      loss = self._model.forward_pass(batch, training=True).loss
-    for variable, gradient in zip(
-      variables,
-      tape.gradient(
-        loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
-      ),
-      strict=True,
-    ):
-      variable.assign_sub(self._rate * tf.convert_to_tensor(gradient))
+  Args:
+    model_fn: Returns a `tff.learning.models.VariableModel`.
+    weights: Weights of such a model, as arrays.
+    learning_rate: The learning rate.
+    seed: Seed of dropout.
+    data: Maps a client id to its batches, over all epochs.
+  """
+  steps = centralized.CentralizedRounds(
+    model_fn,
+    optimizer=tff.learning.optimizers.build_sgdm(learning_rate),
+    initial_weights=weights,
+    seed=seed,
+  )
+  first = steps.program_state
 
   def tune(
-    self,
-    weights: tff.learning.models.ModelWeights,
-    batches: Sequence[data_lib.Batches],
+    client: str, weights: tff.learning.models.ModelWeights
   ) -> tff.learning.models.ModelWeights:
-    """Returns the weights, as arrays, after one SGD step per batch."""
-    weights.assign_weights_to(self._model)
-    step = 0
-    for dataset in batches:
-      for batch in dataset:
-        self._step(batch, tf.constant(step))
-        step += 1
-    return tf.nest.map_structure(lambda v: v.numpy(), self._weights)
+    steps.restore({**first, 'weights': weights})
+    steps.run([client], [data(client)])
+    return steps.model_weights()
+
+  return tune
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -155,8 +136,7 @@ class ClientTests:
     evaluator: The evaluator.
     count: Number of clients to draw; `None` for all.
     seed: Seed of the draw.
-    tuner: The fine-tuning; `None` for no fine-tuning.
-    passes: Maps a client id to its batches, one dataset per epoch.
+    tuner: Fine-tunes weights for a client; `None` for no fine-tuning.
     directions: Whether higher is better, for metrics where this is known.
   """
 
@@ -165,7 +145,6 @@ class ClientTests:
   count: Optional[int]
   seed: int
   tuner: Optional[Tuner] = None
-  passes: Callable[[str], Sequence[data_lib.Batches]] = lambda client: ()
   directions: Optional[Mapping[str, bool]] = None
 
   def clients(self) -> list[str]:
@@ -238,7 +217,7 @@ class ClientTests:
     row = {'client': client, 'num_examples': values.pop('num_examples')}
     row |= {f'{MODEL}/{name}': value for name, value in values.items()}
     if self.tuner is not None:
-      tuned = self.tuner.tune(weights, self.passes(client))
+      tuned = self.tuner(client, weights)
       values = dict(self.evaluator.evaluate(tuned, batches))
       del values['num_examples']
       row |= {f'{TUNED}/{name}': value for name, value in values.items()}

@@ -98,7 +98,7 @@ def test_a_method_has_axes_of_its_own(tmp_path):
   rates = {
     p.flags['client_learning_rate']
     for p in paper.points
-    if p.algorithm == 'fedavg'
+    if p.identity['algorithm'] == 'fedavg'
   }
   assert rates == {'0.5'}
 

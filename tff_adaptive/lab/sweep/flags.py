@@ -340,15 +340,15 @@ def describe(sweep: Sweep) -> str:
   points = [
     p for p in sweep.points if sweep.tuned_on in (None, p.identity['seed'])
   ]
-  lines = [f'{len(points)} runs, results in {sweep.folder}']
-  lines += [f'  {p.name}' for p in points]
+  total = sum(p.total_rounds for p in points)
+  lines = [
+    f'{len(points)} runs, {total:,} rounds in all, results in {sweep.folder}',
+    *(f'  {p.name}' for p in points),
+  ]
   if sweep.tuned_on is not None:
     seeds = dict.fromkeys(f'{p.identity["seed"]}' for p in sweep.points)
     lines.append(
       f"and each method's best of seed {sweep.tuned_on} again on seeds "
       + ', '.join([*seeds][1:])
     )
-  total = sum(p.total_rounds for p in points)
-  also = '' if sweep.tuned_on is None else ', not counting the repeated runs'
-  lines.append(f'{total:,} rounds in all{also}')
   return '\n'.join(lines)

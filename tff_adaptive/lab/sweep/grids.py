@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
-from typing import NamedTuple
 from typing import Optional
 
 from tff_adaptive import errors
@@ -34,23 +33,7 @@ _LONGEST_NAME = 180
 _PAPERS = pathlib.Path(__file__).with_name('paper_grids')
 
 
-class Range(NamedTuple):
-  """An interval from which a search draws the values of an axis.
-
-  Attributes:
-    low, high: Its ends, as text.
-  """
-
-  low: str
-  high: str
-
-  @property
-  def logarithmic(self) -> bool:
-    """Whether it is positive and spans a decade, as of learning rates."""
-    return 0 < 10 * float(self.low) <= float(self.high)
-
-
-def range_of(values: Sequence[str]) -> Optional[Range]:
+def range_of(values: Sequence[str]) -> Optional[tuple[str, str]]:
   """Parses an axis of the form LOW..HIGH; `None` for a list of values.
 
   Raises:
@@ -64,7 +47,7 @@ def range_of(values: Sequence[str]) -> Optional[Range]:
     raise errors.SettingsError(
       f'A range must be LOW..HIGH, such as 0.001..1, got {values[0]!r}.'
     )
-  return Range(low, high)
+  return low, high
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,11 +139,6 @@ class Point:
   def folder(self) -> pathlib.Path:
     """The folder of its results."""
     return pathlib.Path(self.root) / self.name
-
-  @property
-  def algorithm(self) -> str:
-    """The method's name."""
-    return self.identity['algorithm']
 
   @property
   def total_rounds(self) -> int:
@@ -452,8 +430,9 @@ class Space:
       elif flag in self.whole:
         flags[flag] = f'{trial.suggest_int(name, *map(int, between))}'
       else:
-        ends = [float(end) for end in between]
-        value = trial.suggest_float(name, *ends, log=between.logarithmic)
+        low, high = map(float, between)
+        # Ranges of a decade and more, as of learning rates, by the logarithm.
+        value = trial.suggest_float(name, low, high, log=0 < 10 * low <= high)
         # A few digits, the same in folders, tables and runs.
         flags[flag] = f'{value:.4g}'
     return self.point(flags, block)[0]

@@ -307,9 +307,20 @@ def create(task: registry.TaskInfo, options: Mapping[str, Any]) -> Any:
       f'{task.place} must return a tff.simulation.baselines.BaselineTask, got '
       f'{type(made).__name__}.'
     )
+  for data in (made.datasets.train_data, made.datasets.test_data):
+    for client in getattr(data, 'client_ids', ()):
+      if not _is_utf_8(client):
+        raise OwnCodeError(
+          f'{task.place}: the client id {client!r} is not UTF-8, as TensorFlow '
+          "requires it; decode bytes with errors='backslashreplace'."
+        )
   # The constructor of TFF's class has called the function once.
   model_fn = checked(made.model_fn, task.place, calls=1)
   return tff.simulation.baselines.BaselineTask(made.datasets, model_fn)
+
+
+def _is_utf_8(text: str) -> bool:
+  return text == text.encode('utf-8', 'replace').decode('utf-8')
 
 
 def _explained(error: BaseException) -> BaseException:

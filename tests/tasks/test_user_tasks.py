@@ -226,3 +226,9 @@ def test_a_keras_3_model_of_a_task(module):
   name = module(_THIRD_CALL.replace('KERAS', "__import__('keras')"), 'own_k3')
   with pytest.raises(tasks.OwnCodeError, match='use tff_adaptive'):
     tasks.create(f'{name}:points')
+
+
+def test_an_id_that_tensorflow_cannot_hold(module):
+  text = _THIRD_CALL.replace('KERAS', 'tf.keras').replace("'b':", "'b\\udce9':")
+  with pytest.raises(tasks.OwnCodeError, match='is not UTF-8'):
+    tasks.create(f'{module(text, "own_ids")}:points')

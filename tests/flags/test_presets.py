@@ -68,7 +68,7 @@ def test_a_preset_is_printed_as_a_flag_file(capsys, parser, tmp_path):
   again = parser.parse([f'--flagfile={file}']).settings
   assert again.identity == parser.parse([f'--preset={name}']).settings.identity
   assert main.main(['list', 'reddi2021/emnist_character/fedadma']) == 2
-  assert 'did you mean' in capsys.readouterr().err
+  assert 'similar ones are' in capsys.readouterr().err
   assert main.main(['list', '--all']) == 2
 
 
@@ -302,16 +302,16 @@ def test_flags_beside_a_preset_win_wherever_they_stand(parser):
 @pytest.mark.parametrize(
   'arguments, parts',
   [
-    (['--preset=reddi2021/emnist_character'], ['it contains', 'fedavgm']),
+    (['--preset=reddi2021/emnist_character'], ['similar ones are', 'fedavgm']),
     (
       ['--preset=kim2024/fmnist/nope'],
-      ['its siblings are', 'kim2024/fmnist/sgdm_alpha_0.1'],
+      ['similar ones are', 'kim2024/fmnist/s'],
     ),
     (
       ['--preset=reddi2021/emnist_character/fedadamm'],
-      ['did you mean', 'reddi2021/emnist_character/fedadam'],
+      ['similar', 'reddi2021/emnist_character/fedadam'],
     ),
-    (['--preset=what'], ['METHOD below', 'kim2024/fmnist']),
+    (['--preset=what'], ['main.py list names them']),
     (['--preset=../../setup'], ['not a preset']),
     (
       ['--preset=reddi2021/emnist_character/fedadam', '--algorithm=fedavg'],

@@ -90,14 +90,6 @@ def _check_tff() -> None:
     )
 
 
-def _check_command(command: str) -> None:
-  """Raises `SettingsError` for an unknown command."""
-  if command not in _COMMANDS:
-    raise errors.SettingsError(
-      f'The command must be one of {", ".join(_COMMANDS)}, got {command!r}.'
-    )
-
-
 def main(arguments: Sequence[str]) -> int:
   """Runs a command; returns the exit code."""
   command = 'train'
@@ -111,19 +103,20 @@ def main(arguments: Sequence[str]) -> int:
       )
     if command == 'help':
       # Equivalent to COMMAND --help; `help --task=...` is about training.
-      if arguments and not arguments[0].startswith('-'):
-        command, *arguments = arguments
+      named = arguments and not arguments[0].startswith('-')
+      command, *arguments = arguments if named else ['train', *arguments]
       arguments = [*arguments, '--help']
-      _check_command(command)
+    if command not in _COMMANDS:
+      raise errors.SettingsError(
+        f'The command must be one of {", ".join(_COMMANDS)}, got {command!r}.'
+      )
     full = bool({'--helpfull', '--help=full'} & {*arguments})
     if full or {'--help', '-h', '-help', '--helpshort'} & {*arguments}:
       print(_help(command, arguments, full))
-    else:
-      _check_command(command)
-      if command not in _WITHOUT_TFF:
-        _check_tff()
-      return {'train': train, 'list': listing, **MAINS}[command].main(arguments)
-    return 0
+      return 0
+    if command not in _WITHOUT_TFF:
+      _check_tff()
+    return {'train': train, 'list': listing, **MAINS}[command].main(arguments)
   except errors.SettingsError as e:
     print(e, file=sys.stderr)
     return 2

@@ -1,12 +1,15 @@
 """Summary table at the end of a run."""
 
 import os
-import re
 from typing import Any
 
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import formatting
 from tff_adaptive.lab.recording import metric_names
+from tff_adaptive.lazy import pandas as pd
+
+# Groups of per-client tests, and what is said after them.
+_CLIENT_TESTS = {'per_client': '', 'per_client_tuned': ', fine-tuned'}
 
 
 def summary(rows: Any, folder: files.RunFolder, seconds: Any = None) -> str:
@@ -17,94 +20,83 @@ def summary(rows: Any, folder: files.RunFolder, seconds: Any = None) -> str:
     folder: The run's folder.
     seconds: Seconds by phase; empty or `None` if the run was finished before.
   """
-  splits = [
-    (split, row)
-    for split, row in (
-      ('train', _last(rows, 'train')),
-      ('validation', _last(rows, 'validation')),
-      ('test', _last(rows, 'test')),
-    )
-    if row is not None
+  table = pd.DataFrame(list(rows)).apply(pd.to_numeric, errors='coerce')
+  splits = {
+    split: part
+    for split in ('train', 'validation', 'test')
+    if not (part := _last(table, split)).empty
+  }
+  names = [
+    name
+    for name in dict.fromkeys(n for part in splits.values() for n in part.index)
+    if name != 'round'
+    and (name == 'num_examples' or not name.startswith('num_'))
   ]
-  names = []
-  for split, row in splits:
-    for column, value in row.items():
-      group, _, name = column.partition('/')
-      counts = name.startswith('num_') and name != 'num_examples'
-      if group == split and value and name not in names and not counts:
-        names.append(name)
-  header = ['', 'round', *(metric_names.short(n) for n in names)]
-  table = [header]
-  for split, row in splits:
-    cells = []
-    for name in names:
-      value = row.get(f'{split}/{name}', '')
-      cells.append(formatting.number(float(value)) if value else '')
-      if value and name == 'num_examples':
-        cells[-1] = f'{int(float(value)):,}'
-    table.append([split, row['round'], *cells])
-  lines = formatting.aligned(table, left=1)
-  lines += _clients(rows[-1])
-  lines += _virtual(rows)
+  cells = [['', 'round', *map(metric_names.short, names)]]
+  for split, part in splits.items():
+    values = [part.get(name) for name in names]
+    shown = ['' if v is None else formatting.number(v) for v in values]
+    if 'num_examples' in part:
+      shown[names.index('num_examples')] = f'{part["num_examples"]:,.0f}'
+    cells.append([split, f'{part["round"]:.0f}', *shown])
+  lines = formatting.aligned(cells, left=1)
+  for group, when in _CLIENT_TESTS.items():
+    lines += _clients(_last(table, group), when)
+  lines += _virtual(table)
   evaluation = (folder.read_hparams() or {}).get('evaluation')
   if evaluation:
     lines.append(f'splits   {evaluation}')
-  last = _last(rows, 'privacy')
-  if last is not None:
+  privacy = _last(table, 'privacy')
+  if not privacy.empty:
     lines.append(
-      f'privacy  epsilon = {float(last["privacy/epsilon"]):.4g}'
-      f' at delta = {float(last["privacy/delta"]):g} after round '
-      f'{last["round"]}'
+      f'privacy  epsilon = {privacy["epsilon"]:.4g} at delta = '
+      f'{privacy["delta"]:g} after round {privacy["round"]:.0f}'
     )
   if seconds:
-    total = sum(seconds.values())
     parts = ', '.join(
       f'{what} {value:.1f} s' for what, value in seconds.items()
     )
-    lines.append(f'{total:.1f} s: {parts}')
+    lines.append(f'{sum(seconds.values()):.1f} s: {parts}')
   lines.append(f'curves   {os.path.relpath(folder.curves)}')
   lines.append(f'metrics  {os.path.relpath(folder.metrics)}')
   return '\n'.join(lines)
 
 
-def _clients(row: Any) -> list[str]:
+def _last(table: Any, group: str) -> Any:
+  """Returns the last row of a group's columns, and its round, as a series."""
+  part = table.filter(regex=f'^{group}/').dropna(how='all')
+  if part.empty:
+    return pd.Series(dtype=float)
+  last = part.iloc[-1].dropna().rename(lambda n: n.removeprefix(f'{group}/'))
+  last['round'] = table['round'][part.index[-1]]
+  return last
+
+
+def _clients(last: Any, when: str) -> list[str]:
   """Renders the per-client tests, a line per group; empty without them."""
-  lines = []
-  for group, when in (('per_client', ''), ('per_client_tuned', ', fine-tuned')):
-    count = row.get(f'{group}/clients')
-    found = {
-      column.split('/')[1]: column.removesuffix('mean')
-      for column, value in row.items()
-      if value and re.fullmatch(f'{group}/.*/mean', column)
-    }
-    name = metric_names.main_metric(found) or 'loss'
-    if not count or name not in found:
-      continue
-    mean, spread, worst = (
-      formatting.number(float(row[found[name] + part]))
-      for part in ('mean', 'std', 'worst_decile')
-    )
-    lines.append(
-      f'clients  {metric_names.short(name)} {mean} (std {spread}, worst tenth '
-      f'{worst}) over {int(float(count)):,}{when}'
-    )
-  return lines
+  found = [n.removesuffix('/mean') for n in last.index if n.endswith('/mean')]
+  name = metric_names.main_metric(dict.fromkeys(found)) or 'loss'
+  if name not in found:
+    return []
+  mean, spread, worst = (
+    formatting.number(last[f'{name}/{part}'])
+    for part in ('mean', 'std', 'worst_decile')
+  )
+  return [
+    f'clients  {metric_names.short(name)} {mean} (std {spread}, worst tenth '
+    f'{worst}) over {last["clients"]:,.0f}{when}'
+  ]
 
 
-def _virtual(rows: Any) -> list[str]:
+def _virtual(table: Any) -> list[str]:
   """Renders virtual time, answers and staleness; empty if not simulated."""
   lines = []
-
-  def column(name: str) -> list[float]:
-    return [float(row[name]) for row in rows if row.get(name)]
-
-  seconds = column(metric_names.VIRTUAL_SECONDS)
-  if seconds:
-    time = formatting.duration(seconds[-1])
-    lines.append(f'time     {time} of virtual time')
-  if column('virtual/selected'):
+  if metric_names.VIRTUAL_SECONDS in table:
+    time = table[metric_names.VIRTUAL_SECONDS].max()
+    lines.append(f'time     {formatting.duration(time)} of virtual time')
+  if 'virtual/selected' in table:
     drawn, answered, dropped, late = (
-      int(sum(column(name)))
+      int(table[name].sum())
       for name in (
         'virtual/selected',
         'clients/count',
@@ -120,24 +112,13 @@ def _virtual(rows: Any) -> list[str]:
     if under_way := drawn - answered - dropped - late:
       line += f', {under_way:,} still under way'
     lines.append(line)
-  if oldest := column('staleness/max'):
-    # Means of rounds, weighted by the number of answers that counted.
-    ages = [
-      (float(row['staleness/mean']), float(row['clients/count']))
-      for row in rows
-      if row.get('staleness/mean')
-    ]
-    mean = sum(age * count for age, count in ages) / sum(c for _, c in ages)
+  if 'staleness/mean' in table:
+    # Mean of rounds, weighted by the number of answers that counted.
+    ages = table.dropna(subset='staleness/mean')
+    counts = ages['clients/count']
+    mean = (ages['staleness/mean'] * counts).sum() / counts.sum()
     lines.append(
       f'stale    {formatting.number(mean)} server steps on average, '
-      f'{int(max(oldest)):,} at most'
+      f'{table["staleness/max"].max():,.0f} at most'
     )
   return lines
-
-
-def _last(rows: Any, group: str) -> Any:
-  """Returns the last row with a value of a group of columns, or `None`."""
-  for row in reversed(rows):
-    if any(v for name, v in row.items() if name.startswith(group + '/')):
-      return row
-  return None

@@ -1,8 +1,8 @@
 """The help text of flags."""
 
-import dataclasses
 from typing import Any
 
+from tff_adaptive import parameters
 from tff_adaptive.lab.flags import flag_table
 from tff_adaptive.lab.flags import options
 
@@ -64,66 +64,58 @@ _USUAL = (
 
 def usual(table: flag_table.FlagTable) -> str:
   """Renders the flags that most users need, by group."""
-  lines = []
-  for title, names in _SECTIONS.items():
-    lines.append(title)
-    for name in names:
-      lines += options.entry(table.general[name].parameter)
-  lines.append('Hyperparameters (main.py list shows which method takes which):')
-  for name in _USUAL:
-    lines += _shared(table.algorithm[name])
-  lines += [
-    '',
-    '--task=TASK --help lists the flags of a task too, --helpfull all flags;',
-    '--flagfile=FILE reads flags from a file.',
-  ]
-  return '\n'.join(lines)
+  groups = {
+    title: [table.general[name].parameter for name in names]
+    for title, names in _SECTIONS.items()
+  }
+  title = 'Hyperparameters (main.py list shows which method takes which):'
+  groups[title] = [_shared(table.algorithm[name]) for name in _USUAL]
+  return (
+    f'{options.render(groups)}\n\n'
+    '--task=TASK --help lists the flags of a task too, --helpfull all flags;\n'
+    '--flagfile=FILE reads flags from a file.'
+  )
 
 
 def full(table: flag_table.FlagTable) -> str:
   """Renders all flags."""
-  lines = [usual(table), '', 'Advanced:']
   shown = {name for names in _SECTIONS.values() for name in names}
-  for name, flag in table.general.items():
-    if name not in shown:
-      lines += options.entry(flag.parameter)
-  lines += ['', 'All hyperparameters:']
-  for _, flag in sorted(table.algorithm.items()):
-    lines += _by_taker(flag)
-  lines.append('Specific to one task:')
-  for _, flag in sorted(table.task.items()):
-    lines += options.entry(flag.parameter)
-  return '\n'.join(lines)
-
-
-def _shared(flag: flag_table.Flag) -> list[str]:
-  """Renders a flag without its default, which depends on the taker."""
-  return options.entry(flag.parameter, default=None)
-
-
-def _by_taker(flag: flag_table.Flag) -> list[str]:
-  """Renders a flag with a text for each taker, if texts differ."""
-  meanings: dict[str, list[tuple[str, Any]]] = {}
-  for taker, parameter in flag.takers:
-    meanings.setdefault(parameter.help, []).append((taker, parameter.default))
-  if len(meanings) < 2:
-    return _shared(flag)
-  lines = options.entry(dataclasses.replace(flag.parameter, help=''))[:1]
-  for text, pairs in meanings.items():
-    takers, defaults = (list(dict.fromkeys(column)) for column in zip(*pairs))
-    who = 'the other methods'
-    if len(takers) <= _MOST_TAKERS:
-      who = ', '.join(takers)
-    named = dataclasses.replace(flag.parameter, help=f'{who}: {text}')
-    default = defaults[0] if len(defaults) == 1 else None
-    lines += options.entry(named, default=default)[1:]
-  return lines
+  advanced = [f for name, f in table.general.items() if name not in shown]
+  groups = {
+    '\nAdvanced:': [flag.parameter for flag in advanced],
+    '\nAll hyperparameters:': [
+      _by_taker(flag) for _, flag in sorted(table.algorithm.items())
+    ],
+    '\nSpecific to one task:': [
+      flag.parameter for _, flag in sorted(table.task.items())
+    ],
+  }
+  return f'{usual(table)}\n{options.render(groups)}'
 
 
 def of_task(table: flag_table.FlagTable, task: str) -> str:
   """Renders the flags of a task."""
-  lines = ['', f'Of --task={task}:']
-  for flag in table.flags.values():
-    if flag.task == task:
-      lines += options.entry(flag.parameter)
-  return '\n'.join(lines)
+  own = [f.parameter for f in table.flags.values() if f.task == task]
+  return options.render({f'\nOf --task={task}:': own})
+
+
+def _shared(flag: flag_table.Flag) -> parameters.Parameter:
+  """Returns a flag's parameter without its default, which takers set."""
+  return flag.parameter.named(flag.name, default=None)
+
+
+def _by_taker(flag: flag_table.Flag) -> parameters.Parameter:
+  """Returns a flag's parameter with a text for each taker, if texts differ."""
+  meanings: dict[str, dict[str, Any]] = {}
+  for taker, parameter in flag.takers:
+    meanings.setdefault(parameter.help, {})[taker] = parameter.default
+  if len(meanings) < 2:
+    return _shared(flag)
+  texts = []
+  for text, takers in meanings.items():
+    several = len(takers) > _MOST_TAKERS
+    who = 'the other methods' if several else ', '.join(takers)
+    defaults = [*dict.fromkeys(takers.values())]
+    default = options.default_of(defaults[0]) if len(defaults) == 1 else ''
+    texts.append(f'{who}: {text}{default}')
+  return flag.parameter.named(flag.name, default=None, help='\n'.join(texts))

@@ -2,6 +2,8 @@
 
 import difflib
 import textwrap
+from collections.abc import Iterable
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,25 +18,26 @@ def refusal(error: parameters.ParameterError) -> errors.SettingsError:
   return errors.SettingsError(error.told(lambda name: f'--{name}'))
 
 
-def entry(parameter: parameters.Parameter, default: Any = ...) -> list[str]:
-  """Renders a flag's lines in the help.
+def default_of(value: Any) -> str:
+  """Describes a default; empty for one that says nothing."""
+  if any(value is none for none in (None, False, '', parameters.REQUIRED)):
+    return ''
+  return f' Default: {value}.'
 
-  Args:
-    parameter: The parameter that the flag sets.
-    default: The default to show; by default the parameter's own.
-  """
-  head = f'  --{parameter.name}'
-  if parameter.choices is not None:
-    head += '={' + ','.join(parameter.choices) + '}'
-  text = parameter.help
-  shown = parameter.default if default is ... else default
-  if not any(shown is none for none in (None, False, '', parameters.REQUIRED)):
-    text += f' Default: {shown}.'
-  indent = ' ' * 6
-  lines = textwrap.wrap(
-    text, 76, initial_indent=indent, subsequent_indent=indent
-  )
-  return [head, *lines]
+
+def render(groups: Mapping[str, Iterable[parameters.Parameter]]) -> str:
+  """Renders the help of flags, by title; without a title, '' stands for it."""
+  lines = []
+  for title, flags in groups.items():
+    lines += [title] if title else []
+    for flag in flags:
+      choices = '' if flag.choices is None else f'={{{",".join(flag.choices)}}}'
+      lines.append(f'  --{flag.name}{choices}')
+      for text in f'{flag.help}{default_of(flag.default)}'.split('\n'):
+        lines += textwrap.wrap(
+          text, 76, initial_indent=' ' * 6, subsequent_indent=' ' * 6
+        )
+  return '\n'.join(lines)
 
 
 class Options:
@@ -161,6 +164,4 @@ class Options:
 
   def help(self) -> str:
     """Renders the flags, one paragraph each."""
-    return '\n'.join(
-      line for parameter in self._declared.values() for line in entry(parameter)
-    )
+    return render({'': self._declared.values()})

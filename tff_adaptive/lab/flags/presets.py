@@ -117,31 +117,12 @@ def load(name: str) -> Preset:
     ParameterError: If there is no preset of that name.
   """
   if name not in _presets():
+    inside = [n for n in names() if n.startswith(f'{name.strip("/")}/')]
+    close = inside or difflib.get_close_matches(name, names(), n=3, cutoff=0.7)
+    hint = 'main.py list names them'
+    if close:
+      hint = f'similar ones are {", ".join(close[:8])}'
     raise parameters.ParameterError(
-      'preset',
-      '{}={name} is not a preset; {hint}.',
-      name=name,
-      hint=_nearest(name, names()),
+      'preset', '{}={name} is not a preset; {hint}.', name=name, hint=hint
     )
   return _presets()[name]
-
-
-def _nearest(name: str, known: list[str]) -> str:
-  """Suggests similar names, or those one level up."""
-  close = difflib.get_close_matches(name, known, n=3, cutoff=0.75)
-  folder = name.strip('/')
-  if below := _below(folder, known):
-    return f'it contains {", ".join(below)}'
-  if close:
-    return 'did you mean ' + ' or '.join(close)
-  if below := _below(folder.rpartition('/')[0], known):
-    return f'its siblings are {", ".join(below)}'
-  folders = sorted({k.rpartition('/')[0] for k in known})
-  return f'presets are named METHOD below {", ".join(folders)}'
-
-
-def _below(folder: str, known: list[str]) -> list[str]:
-  """Lists the names one level below a folder of presets."""
-  depth = folder.count('/') + 2
-  inside = [k for k in known if folder and k.startswith(f'{folder}/')]
-  return sorted({'/'.join(k.split('/')[:depth]) for k in inside})

@@ -12,9 +12,9 @@ from tff_adaptive import algorithms
 from tff_adaptive import errors
 from tff_adaptive import runtime
 from tff_adaptive.lab.training import initial_weights
+from tff_adaptive.lab.training.data import client_failures
 from tff_adaptive.lab.training.data import datasets as data
-from tff_adaptive.lab.training.data import elsewhere
-from tff_adaptive.lab.training.data import faults
+from tff_adaptive.lab.training.data import remote_data
 
 _POISON = 99.0
 
@@ -81,7 +81,7 @@ def build_fixture(in_process_context):
     hparams['client_work']['learning_rate'] = client_learning_rate
     learning.state = process.set_hparams(learning.state, hparams)
     said = []
-    guard = faults.Guard(
+    guard = client_failures.ClientFailureHandler(
       learning, kind(task.datasets, seed=0), most=most, say=said.append
     )
     return guard, learning, said
@@ -177,11 +177,11 @@ class _Elsewhere:
 
 def test_data_that_cannot_be_read_where_clients_train(build):
   here, learning, said = build(
-    kind=lambda datasets, seed: elsewhere.ReferredClients(
+    kind=lambda datasets, seed: remote_data.RemoteClients(
       _Unreadable(datasets, seed=seed), {}, source=None
     )
   )
-  guard = faults.Guard(
+  guard = client_failures.ClientFailureHandler(
     _Elsewhere(learning), here._clients, most=None, say=said.append
   )
   row = _run(guard, 'sound', 'single')

@@ -490,7 +490,7 @@ def test_foreign_tasks_have_data_of_the_round_in_which_clients_began():
     wanted=2,
     concurrency=4,
   )
-  staggered = asynchronous.StaggeredClients(clients, schedule)
+  staggered = asynchronous.AsynchronousClients(clients, schedule)
   assert not staggered.prepared_ahead
   stale = 0
   for number in (1, 2, 3):

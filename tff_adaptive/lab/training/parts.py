@@ -36,7 +36,7 @@ from tff_adaptive.lab.training.asynchrony import rounds as asynchronous
 from tff_adaptive.lab.training.asynchrony import schedule as schedule_lib
 from tff_adaptive.lab.training.data import batches
 from tff_adaptive.lab.training.data import datasets as data_lib
-from tff_adaptive.lab.training.data import elsewhere
+from tff_adaptive.lab.training.data import remote_data
 from tff_adaptive.lab.training.evaluation import (
   client_tests as client_tests_lib,
 )
@@ -217,15 +217,15 @@ def make(
     most = settings.task_options.get('max_elements')
     if most is not None:
       counts = {name: min(count, most) for name, count in counts.items()}
-    made = elsewhere.ReferredClients(
+    made = remote_data.RemoteClients(
       clients,
       counts,
-      elsewhere.source_of(settings, read),
+      remote_data.source_of(settings, read),
       runtime.data_announcer(),
     )
   trained: data_lib.Clients = made
   if isinstance(participation, schedule_lib.Schedule):
-    trained = asynchronous.StaggeredClients(made, participation)
+    trained = asynchronous.AsynchronousClients(made, participation)
   rounds = build_rounds(settings, task.model_fn, built, weights, **states)
   evaluator = reuse.evaluator(
     reuse.model_key(settings, task),

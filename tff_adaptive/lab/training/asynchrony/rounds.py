@@ -25,13 +25,13 @@ from tff_adaptive import processes
 from tff_adaptive.lab.recording import client_states
 from tff_adaptive.lab.training.asynchrony import schedule as schedule_lib
 from tff_adaptive.lab.training.data import datasets as data_lib
-from tff_adaptive.lab.training.data import elsewhere
+from tff_adaptive.lab.training.data import remote_data
 from tff_adaptive.lab.training.loop import rounds as rounds_lib
 
-Clients: TypeAlias = Union[data_lib.ClientDatasets, elsewhere.ReferredClients]
+Clients: TypeAlias = Union[data_lib.ClientDatasets, remote_data.RemoteClients]
 
 
-class StaggeredClients:
+class AsynchronousClients:
   """Training clients that began in different rounds.
 
   A client's data are those of the round in which it began.

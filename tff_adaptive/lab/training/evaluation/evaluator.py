@@ -12,7 +12,6 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_adaptive import models
 from tff_adaptive import structures
 from tff_adaptive import tff_internals
 from tff_adaptive.lab.recording import metric_names
@@ -52,26 +51,18 @@ class Evaluator:
     self._step = tff_functions.DirectFunction(
       self._one_batch, reduce_retracing=True
     )
-    self._parts = _Parts(list(self._model.local_variables))
+    self._sums = list(self._model.local_variables)
+    self._parts: list[_Part] = []
+    self._trace_parts()
     # Metrics whose states are no sums over batches, and so not over clients.
     self.not_sums = self._not_sums()
-    self._names = list(self._values())
+    self.names = list(self._values())
     self._threads = [
       concurrent.futures.ThreadPoolExecutor(1)
       for _ in range(min(_PARTS, len(machine.cores())))
     ]
     # Runs in one Python process may share the evaluator, and its model.
     self._lock = threading.Lock()
-
-  @property
-  def names(self) -> list[str]:
-    """Names of the metrics that `evaluate` returns."""
-    return list(self._names)
-
-  @property
-  def weight_names(self) -> list[str]:
-    """Names of the model's weights in order, the trainable ones first."""
-    return models.weight_names(self._model)
 
   @property
   def directions(self) -> dict[str, bool]:
@@ -83,7 +74,7 @@ class Evaluator:
     }
     return {
       name: higher
-      for name in self._names
+      for name in self.names
       if (higher := metric_names.higher_is_better(name, of_class)) is not None
     }
 
@@ -112,16 +103,9 @@ class Evaluator:
       depends on the batch size.
     """
     with self._lock:
-      return self._evaluate(weights, batches)
-
-  def _evaluate(
-    self,
-    weights: tff.learning.models.ModelWeights,
-    batches: Union[tf.data.Dataset, Sequence[structures.Examples]],
-  ) -> collections.OrderedDict[str, Any]:
-    self._begin(weights)
-    self._add_up(batches)
-    return self._values()
+      self._begin(weights)
+      self._add_up(batches)
+      return self._values()
 
   def _values(self) -> collections.OrderedDict[str, Any]:
     """Returns the metrics' values, without the number of batches."""
@@ -178,13 +162,16 @@ class Evaluator:
       for batch in batches:
         self._step(batch)
       return
-    self._parts.clear()
+    self._clear_parts()
     under_way: collections.deque[concurrent.futures.Future[None]] = (
       collections.deque()
     )
     try:
       for index, batch in enumerate(batches):
         place = index % _PARTS
+        if place == len(self._parts):
+          self._parts.append(_Part(self._sums))
+          self._trace_parts()
         part = self._parts[place]
         step, tensors = self._step.traced(batch)
         # One thread per part, so that its batches are added in order.
@@ -197,7 +184,28 @@ class Evaluator:
     finally:
       # After an error or Ctrl-C, nothing may be added to the next sums.
       concurrent.futures.wait(under_way)
-    self._parts.merge()
+    self._merge_parts()
+
+  def _trace_parts(self) -> None:
+    """Builds the functions of all parts, traced at their next call.
+
+    A call costs less than an operation per variable.
+    """
+    traced = tff_functions.DirectFunction
+    self._clear_parts = traced(self._zero, autograph=False)
+    self._merge_parts = traced(self._merge, autograph=False)
+
+  def _zero(self) -> None:
+    """Sets the parts' sums to zero."""
+    for part in self._parts:
+      for variable in part.sums:
+        variable.assign(tf.zeros_like(variable))
+
+  def _merge(self) -> None:
+    """Adds the parts' sums, in order, to the model's variables."""
+    for place, variable in enumerate(self._sums):
+      for part in self._parts:
+        variable.assign_add(part.sums[place])
 
 
 def _example(
@@ -210,53 +218,6 @@ def _example(
   if spec.dtype.is_floating:
     return tf.constant(rng.normal(size=shape), spec.dtype)
   return tf.cast(rng.integers(0, 2, shape), spec.dtype)
-
-
-class _Parts:
-  """The parts of the evaluated data, and their sum in a model's variables."""
-
-  def __init__(self, sums: Sequence[tf.Variable]):
-    """Creates no parts yet.
-
-    Args:
-      sums: The model's metric variables.
-    """
-    self._sums = sums
-    self._parts: list[_Part] = []
-    self._trace()
-
-  def _trace(self) -> None:
-    """Builds the functions of all parts, traced at their next call.
-
-    A call costs less than an operation per variable.
-    """
-    self._zero_parts = tff_functions.DirectFunction(self._zero, autograph=False)
-    self._add_parts = tff_functions.DirectFunction(self._add, autograph=False)
-
-  def clear(self) -> None:
-    """Sets all sums to zero."""
-    self._zero_parts()
-
-  def __getitem__(self, place: int) -> '_Part':
-    """Returns a part, created if it is the next one."""
-    if place == len(self._parts):
-      self._parts.append(_Part(self._sums))
-      self._trace()
-    return self._parts[place]
-
-  def merge(self) -> None:
-    """Adds the parts' sums, in order, to the model's variables."""
-    self._add_parts()
-
-  def _zero(self) -> None:
-    for part in self._parts:
-      for variable in part.sums:
-        variable.assign(tf.zeros_like(variable))
-
-  def _add(self) -> None:
-    for place, variable in enumerate(self._sums):
-      for part in self._parts:
-        variable.assign_add(part.sums[place])
 
 
 class _Part:

@@ -25,8 +25,8 @@ from tff_adaptive.lab.recording import progress as progress_lib
 from tff_adaptive.lab.recording import records as records_lib
 from tff_adaptive.lab.recording import tensorboard
 from tff_adaptive.lab.training import accounting
+from tff_adaptive.lab.training.data import client_failures
 from tff_adaptive.lab.training.data import datasets as data_lib
-from tff_adaptive.lab.training.data import faults
 from tff_adaptive.lab.training.data import prefetching
 from tff_adaptive.lab.training.evaluation import (
   client_tests as client_tests_lib,
@@ -198,7 +198,7 @@ class Training:
       patience: As `ending.Ending` takes it.
       hooks: The caller's listeners, each a `recording.hooks.Hook` or an object
         with some of its methods.
-      max_rejected_clients: As `faults.Guard` takes `most`.
+      max_rejected_clients: As `ClientFailureHandler` takes `most`.
 
     Raises:
       RunError: If there are checkpoints, but none can be used.
@@ -235,7 +235,7 @@ class Training:
         *(hooks_lib.Guarded(h, say) for h in hooks),
       ]
     )
-    self._guard = faults.Guard(
+    self._failure_handler = client_failures.ClientFailureHandler(
       self._rounds,
       prefetching.Prefetcher(
         parts.clients, parts.cohort_fn, cadence.total_rounds
@@ -277,7 +277,7 @@ class Training:
           self._save_last_round()
       self._end(hooks_lib.FAILED, e)
       raise
-    self._guard.sum_up()
+    self._failure_handler.sum_up()
     return ending_lib.Result(
       self._records.rows, dict(self._spent), self._resumed_from
     )
@@ -357,10 +357,10 @@ class Training:
     values: Mapping[str, Any] = {}
     with self._signals.interruptible():
       cohort = self._parts.cohort_fn(number)
-      datasets = self._guard.read(number, cohort)
+      datasets = self._failure_handler.read(number, cohort)
       clock.lap('data')
       aggregated = runtime.aggregation_seconds()
-      reported = self._guard.run(number, cohort, datasets)
+      reported = self._failure_handler.run(number, cohort, datasets)
       clock.train_lap(aggregated)
       if self._cadence.evaluates(number):
         values = self._evaluate(self._parts.splits.validation(number))
@@ -416,7 +416,7 @@ class Training:
     except tf.errors.OpError as e:
       raise errors.RunError(
         f'The model cannot be evaluated on the {split} data: '
-        f'{faults.explain(e).rstrip(".")}.'
+        f'{client_failures.explain(e).rstrip(".")}.'
       ) from e
 
   def _test(self) -> None:

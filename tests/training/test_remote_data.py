@@ -22,7 +22,7 @@ from tff_adaptive import runtime
 from tff_adaptive.lab.flags import parsing as flags
 from tff_adaptive.lab.training import experiment
 from tff_adaptive.lab.training import reuse
-from tff_adaptive.lab.training.data import elsewhere
+from tff_adaptive.lab.training.data import remote_data
 from tff_adaptive.runtime.cluster import connection
 from tff_adaptive.runtime.cluster import shared_files
 
@@ -61,8 +61,8 @@ def _no_data():
 
 def _clients(settings, make=experiment.training_data):
   here = experiment.training_data(settings)
-  source = elsewhere.Source(functools.partial(make, settings))
-  return here, elsewhere.ReferredClients(here, {}, source)
+  source = remote_data.Source(functools.partial(make, settings))
+  return here, remote_data.RemoteClients(here, {}, source)
 
 
 def test_the_examples_are_the_same_to_the_bit(tmp_path):
@@ -72,7 +72,7 @@ def test_the_examples_are_the_same_to_the_bit(tmp_path):
   sent = pickle.dumps(referred.for_round(7, cohort).batches)
   assert len(sent) < 20_000
   found = pickle.loads(sent)
-  made = elsewhere.BatchReference.load(found)
+  made = remote_data.BatchReference.load(found)
   for ours, theirs in zip(made, here.for_round(7, cohort).batches, strict=True):
     for a, b in zip(ours, theirs, strict=True):
       tf.nest.map_structure(np.testing.assert_array_equal, a, b)
@@ -154,7 +154,7 @@ def test_what_a_machine_lacks_is_named_with_the_machine(ray_nodes, tmp_path):
     expected = sum(len(list(b)) for b in here.for_round(1, cohort).batches)
     assert total(list(whole.for_round(1, cohort).batches)) == expected
     # A client that there is not.
-    bad = elsewhere.BatchReference(
+    bad = remote_data.BatchReference(
       whole.for_client(cohort[0], 1).source, '?', 1, 0
     )
     with pytest.raises(runtime.ClientFailure, match="client '\\?'") as failure:
@@ -194,11 +194,11 @@ def test_what_a_machine_lacks_it_gets_from_the_store(
   def make(cache_dir):
     return cache_dir or _no_data()
 
-  source = elsewhere.Source(make, str(here), shared)
+  source = remote_data.Source(make, str(here), shared)
   assert source.clients() == str(folder)
   for machine, files in ((there, shared), (here, None)):
     with pytest.raises(runtime.RuntimeFailure, match='no emnist'):
-      elsewhere.Source(make, str(machine), files).clients()
+      remote_data.Source(make, str(machine), files).clients()
   # Whatever is larger must be there, and a full disk is said.
   monkeypatch.setattr(shared_files, 'MAX_BYTES', len(_W8A) - 1)
   assert shared_files.share(there, ['libsvm/*']) is None

@@ -194,7 +194,7 @@ class BatchReference(runtime.Reference):
     return found
 
 
-class ReferredClients:
+class RemoteClients:
   """Training clients whose batches are built where they train.
 
   Attributes:

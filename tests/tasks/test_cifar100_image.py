@@ -113,12 +113,6 @@ def test_the_binary_version_is_read(tmp_path):
   assert np.bincount(arrays['label']).tolist() == [2] * 100
 
 
-def test_without_the_files_it_says_which(tmp_path):
-  for kind in ('native', 'pam'):
-    with pytest.raises(tasks.DataError, match=r'no file.*cifar100.sqlite'):
-      tasks.create('cifar100_image', cache_dir=str(tmp_path), partition=kind)
-
-
 @pytest.mark.exhaustive
 def test_a_vision_transformer_can_be_trained():
   task = tasks.create(

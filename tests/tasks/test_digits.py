@@ -32,16 +32,6 @@ def test_training_and_test_images_are_different_ones():
   assert not train & test
 
 
-def test_batches_are_repeatable():
-  task = tasks.create('digits', batch_size=16, epochs=2, max_elements=100)
-  first = helpers.client_batches(task)
-  again = helpers.client_batches(task)
-  assert [len(b[1]) for b in first] == [16] * 6 + [4]
-  for a, b in zip(first, again, strict=True):
-    np.testing.assert_array_equal(a[0], b[0])
-    np.testing.assert_array_equal(a[1], b[1])
-
-
 def test_alpha_decides_the_skew():
   def classes(alpha):
     data = tasks.create('digits', alpha=alpha).datasets.train_data

@@ -69,14 +69,6 @@ def test_it_learns_the_synthetic_characters():
   helpers.loss_falls(task, rate=0.05, steps=25)
 
 
-def test_without_the_file_it_says_which(tmp_path):
-  with pytest.raises(tasks.DataError, match=r'emnist_all.sqlite'):
-    tasks.create('emnist_character', cache_dir=str(tmp_path))
-  (tmp_path / 'emnist_all.sqlite').write_bytes(b'')
-  with pytest.raises(tasks.DataError, match='is empty'):
-    tasks.create('emnist_character', cache_dir=str(tmp_path))
-
-
 @pytest.mark.parametrize(
   'wrong, message',
   [

@@ -153,6 +153,16 @@ def test_epochs_batches_and_limits(name):
     assert sum(rows(_create(name, batch_size=3, max_elements=1))) == 1
 
 
+@pytest.mark.parametrize(
+  'name', [n for n in tasks.names() if tasks.info(n).files and n != 'table']
+)
+def test_a_missing_file_is_named(tmp_path, name):
+  with pytest.raises(tasks.DataError, match='There is no f') as raised:
+    tasks.create(name, cache_dir=str(tmp_path))
+  first = tasks.info(name).files[0].partition('*')[0].rstrip('/')
+  assert first in str(raised.value)
+
+
 @pytest.mark.exhaustive
 def test_the_papers_settings_can_be_made():
   parser = flags.Flags()

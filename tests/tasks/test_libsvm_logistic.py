@@ -96,8 +96,3 @@ def test_real_data(real_data, name, features, train, test, positive):
 def test_it_learns():
   task = tasks.create('libsvm_logistic', data='synthetic', dataset='a9a')
   helpers.loss_falls(task, rate=0.3, steps=60)
-
-
-def test_without_the_file_it_says_which(tmp_path):
-  with pytest.raises(tasks.DataError, match=r'no file .*libsvm/w8a.*Put w8a'):
-    tasks.create('libsvm_logistic', cache_dir=str(tmp_path))

@@ -84,15 +84,6 @@ def test_lda_follows_the_dirichlet_distribution():
     assert np.mean((shares**2).sum(axis=1)) == pytest.approx(expected, rel=0.03)
 
 
-def test_lda_of_the_papers_uses_few_labels_a_client():
-  # Reddi et al.: 500 clients x 100 examples of CIFAR-10, alpha = 0.1.
-  labels = np.repeat(np.arange(10), 5000)
-  split = partition.lda(labels, alpha=0.1, sizes=[100] * 500, seed=0)
-  assert len(np.unique(np.concatenate(split.indices))) == 50_000
-  seen = (split.label_counts(labels) > 0).sum(axis=1)
-  assert 2.5 < seen[:250].mean() < 5
-
-
 def test_draws_are_those_of_one_at_a_time_with_renormalising():
   # Two labels with shares (.8, .2), the first with 2 examples left, 4 draws:
   # counts of the first are min(Binomial(4, .8), 2).

@@ -57,11 +57,6 @@ def test_every_epoch_is_complete_and_in_an_order_of_its_own():
     assert passes[0] != passes[1] != passes[2]
 
 
-def test_no_seed_is_different_every_time():
-  preprocess = preprocessing.build_train(batch_size=8, shuffle_buffer=100)
-  assert _numbers(preprocess, None) != _numbers(preprocess, None)
-
-
 def test_maximum_counts_over_all_epochs_and_the_last_batch_is_kept():
   preprocess = preprocessing.build_train(
     batch_size=8, shuffle_buffer=100, epochs=3, max_elements=50
@@ -75,35 +70,6 @@ def test_a_buffer_of_one_keeps_the_order():
   preprocess = preprocessing.build_train(batch_size=8, shuffle_buffer=1)
   assert _numbers(preprocess, _seed(1, 2)) == list(range(100))
   assert _numbers(preprocess, None) == list(range(100))
-
-
-def test_it_can_be_traced_with_the_seed_as_an_argument():
-  preprocess = preprocessing.build_train(
-    batch_size=8,
-    shuffle_buffer=100,
-    epochs=2,
-    augment_fn=lambda batch, seed: (
-      batch + tf.random.stateless_uniform([], seed, maxval=5, dtype=tf.int64)
-    ),
-  )
-
-  @tf.function
-  def total(seed):
-    # Weighted by position, so that the order counts.
-    result = tf.constant(0, tf.int64)
-    for i, batch in preprocess(tf.data.Dataset.range(100), seed).enumerate():
-      result += (i + 1) * tf.reduce_sum(batch)
-    return result
-
-  assert int(total(_seed(1, 2))) == int(total(_seed(1, 2)))
-  assert int(total(_seed(1, 2))) != int(total(_seed(1, 3)))
-  expected = sum(
-    (i + 1) * b.sum()
-    for i, b in enumerate(
-      preprocess(tf.data.Dataset.range(100), _seed(1, 2)).as_numpy_iterator()
-    )
-  )
-  assert int(total(_seed(1, 2))) == expected
 
 
 def test_augmentation_has_a_seed_of_its_own_for_every_batch():

@@ -115,11 +115,3 @@ def test_the_paddings_place_does_not_matter_to_the_model():
   np.testing.assert_allclose(
     model(tokens)[:, :12], model(padded)[:, :12], rtol=1e-5, atol=1e-6
   )
-
-
-def test_without_the_file_it_says_which(tmp_path):
-  with pytest.raises(tasks.DataError, match=r'no file.*shakespeare.sqlite'):
-    tasks.create('shakespeare_character', cache_dir=str(tmp_path))
-  (tmp_path / 'shakespeare.sqlite').write_text('Macbeth')
-  with pytest.raises(tasks.DataError, match='no SQLite file'):
-    tasks.create('shakespeare_character', cache_dir=str(tmp_path))

@@ -96,16 +96,6 @@ def test_rounds_clients_and_seeds_draw_differently_and_repeatably():
   assert order(one, a, 1) != order(clients_of(task, seed=4), a, 1)
 
 
-def test_augmentation_differs_by_round_client_and_batch():
-  task = tasks.create('cifar10_image', data='synthetic', batch_size=4)
-  clients = clients_of(task)
-  a = clients.client_ids[0]
-  first = leaves(clients.for_client(a, 1))
-  again = leaves(clients.for_client(a, 1))
-  np.testing.assert_array_equal(first[0][0], again[0][0])
-  assert not np.array_equal(first[0][0], leaves(clients.for_client(a, 2))[0][0])
-
-
 _RECIPE = preprocessing.Recipe(batch_size=2)
 
 

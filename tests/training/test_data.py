@@ -9,7 +9,6 @@ import tensorflow_federated as tff
 
 from tests import helpers
 from tff_adaptive import errors
-from tff_adaptive import runtime
 from tff_adaptive.lab.training.data import datasets as data
 
 
@@ -231,36 +230,6 @@ def test_client_that_cannot_be_read():
   clients.for_client('1', 1)
   with pytest.raises(errors.RunError, match="client 'bad' cannot be read"):
     clients.for_client('bad', 1)
-
-
-@pytest.mark.native
-def test_datasets_work_in_tffs_own_runtime():
-  # Its worker is another process: the datasets have to be serialised.
-  task = helpers.task()
-  clients = data.ClientDatasets(task.datasets, seed=0)
-  element = tff.types.tensorflow_to_type(task.datasets.element_type_structure)
-
-  @tff.tensorflow.computation(tff.SequenceType(element))
-  def total(dataset):
-    return dataset.reduce(0.0, lambda s, b: s + tf.reduce_sum(b['x']))
-
-  @tff.federated_computation(
-    tff.FederatedType(tff.SequenceType(element), tff.CLIENTS)
-  )
-  def totals(datasets):
-    return tff.federated_sum(tff.federated_map(total, datasets))
-
-  round_data = clients.for_round(3, clients.client_ids).batches
-  expected = sum(
-    b['x'].sum() for d in round_data for b in d.as_numpy_iterator()
-  )
-  before = tff.framework.get_context_stack().current
-  context = runtime.set_native_context()
-  try:
-    np.testing.assert_allclose(totals(round_data), expected, rtol=1e-5)
-  finally:
-    context.close()
-    tff.framework.set_default_context(before)
 
 
 def test_test_split_is_the_same_sample_every_time():

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import tasks
 from tasks import client_data
@@ -249,23 +248,3 @@ def test_the_flag():
   assert other.name != usual.name
   with pytest.raises(errors.SettingsError, match='would be ignored'):
     parse(['--validation_sample=resampled', '--num_validation_examples=-1'])
-
-
-def test_which_one_a_run_has(datasets):
-  parse = parsing.Flags().parse
-  settings = parse(
-    ['--task=stackoverflow_tag', '--num_validation_examples=20']
-  ).settings
-  splits = validation.build(settings, datasets)
-  split = splits.validation
-  assert split(1) is split(2)
-  settings = parse(
-    [
-      '--task=stackoverflow_tag',
-      '--num_validation_examples=20',
-      '--validation_sample=resampled',
-    ]
-  ).settings
-  drawn_splits = validation.build(settings, datasets)
-  assert isinstance(drawn_splits.validation, validation.Drawn)
-  assert tf.nest.flatten(split(1))[0].shape[0] <= 20

@@ -3,7 +3,6 @@
 import json
 import sqlite3
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -19,14 +18,6 @@ def test_words_are_numbered_by_their_place():
     ids(tf.constant(['nobody', '', 'w5000'])).numpy().tolist() == [5004] * 3
   )
   assert ids(tf.zeros([0], tf.string)).shape == [0]
-
-
-def test_words_can_be_numbered_inside_a_graph():
-  ids = stackoverflow.WordIds(['a', 'b'])
-  dataset = (
-    tf.data.Dataset.from_tensor_slices(['b', 'x', 'a']).batch(2).map(ids)
-  )
-  assert np.concatenate(list(dataset.as_numpy_iterator())).tolist() == [1, 2, 0]
 
 
 def test_words_must_be_distinct():

@@ -5,7 +5,6 @@ import pytest
 
 from tasks import partition
 from tasks.formats import data_files
-from tasks.partitioners import distances
 from tasks.partitioners import label_skew
 
 _LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 120))
@@ -198,14 +197,3 @@ def test_lognormal_is_that_of_flwr_datasets():
     label_skew.lognormal(
       _LABELS, classes_per_client=2, num_clients=20, least=50
     )
-
-
-def test_rules_differ_in_how_uneven_they_are():
-  def to_pool(split):
-    told = distances.describe(split, _LABELS)['label_distances']
-    return told['hellinger']['to_pool']
-
-  iid = partition.iid(len(_LABELS), sizes=[100] * 12)
-  assert to_pool(iid) < 0.15
-  for build in _BUILDERS.values():
-    assert to_pool(build(0)) > 0.4

@@ -83,7 +83,7 @@ def explain(error: BaseException) -> str:
   return reason
 
 
-class Guard:
+class ClientFailureHandler:
   """A runner of rounds that excludes clients which cannot take part."""
 
   def __init__(
@@ -94,7 +94,7 @@ class Guard:
     most: Optional[int],
     say: Callable[[str], None],
   ):
-    """Initializes the guard.
+    """Initializes the handler.
 
     Args:
       rounds: The rounds to run.

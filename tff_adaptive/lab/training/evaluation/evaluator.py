@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive import models
 from tff_adaptive import structures
 from tff_adaptive import tff_internals
 from tff_adaptive.lab.recording import metric_names
@@ -56,7 +57,9 @@ class Evaluator:
     self._trace_parts()
     # Metrics whose states are no sums over batches, and so not over clients.
     self.not_sums = self._not_sums()
+    # Names of the metrics that `evaluate` returns, and of the model's weights.
     self.names = list(self._values())
+    self.weight_names = models.weight_names(self._model)
     self._threads = [
       concurrent.futures.ThreadPoolExecutor(1)
       for _ in range(min(_PARTS, len(machine.cores())))

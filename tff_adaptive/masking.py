@@ -1,19 +1,20 @@
-"""Passes of Keras models over batches of which only some examples count.
+"""Passes of Keras models over batches whose examples count differently.
 
-Clients that train together need batches of one size: the last batch of each is
-filled up, and a mask says which examples are its own. Loss and metrics are then
-those of the masked examples alone.
+Examples may have weights, as in Keras' `fit`. And clients that train together
+need batches of one size: the last batch of each is filled up, and a mask says
+which examples are its own. Loss and metrics are then those of these alone.
 """
 
 import copy
 import inspect
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
+from typing import Optional
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_adaptive import models
 from tff_adaptive import structures
 from tff_adaptive import tff_internals
 
@@ -53,7 +54,7 @@ def check(model: tff.learning.models.VariableModel) -> None:
 
 
 def _layers(keras_model: Any) -> Sequence[Any]:
-  if models.kind_of(keras_model) == 'keras_3':
+  if tff_internals.is_keras_3(type(keras_model), 'Model'):
     return tff_internals.layers_of(keras_model)
   return [
     part
@@ -66,56 +67,87 @@ def _is_of_tff(metric: Any) -> bool:
   return type(metric).__module__.startswith('tensorflow_federated.')
 
 
+def parts_of(batch: Any) -> tuple[Any, Any, Any]:
+  """Returns inputs, labels and sample weights of a batch, or of its specs.
+
+  Weights are `None` if the batch has none.
+  """
+  if isinstance(batch, Mapping):
+    return batch['x'], batch['y'], batch.get('sample_weight')
+  x, y, *weights = batch
+  return x, y, weights[0] if weights else None
+
+
 def forward(
   model: tff.learning.models.VariableModel,
   batch: structures.Examples,
-  mask: tf.Tensor,
-) -> tf.Tensor:
-  """Computes the training loss of a batch, and updates the metrics.
+  mask: Optional[tf.Tensor] = None,
+  training: bool = True,
+) -> tuple[tf.Tensor, Any]:
+  """Computes the loss of a batch, and updates the metrics.
+
+  As in Keras, the loss is the sum of the weighted losses divided by the number
+  of examples, and a metric is a weighted mean.
 
   Args:
     model: A model for which `check` passes.
     batch: The batch.
-    mask: Whether each of its examples counts, bool [batch].
+    mask: Whether each of its examples counts, bool [batch]; all by default.
+    training: Whether dropout is applied.
 
   Returns:
-    The mean loss of the masked examples, plus the layers' losses; scalar.
+    The loss of the masked examples plus the layers' losses, scalar, and the
+    predictions.
+
+  Raises:
+    MaskError: If the loss is not one of single examples.
   """
   inner = tff_internals.unwrapped(model)
-  x, y = models.pair(batch)
-  predictions, added = _call(inner, x)
+  x, y, weights = parts_of(batch)
+  predictions, added = _call(inner, x, training)
+  if mask is None:
+    mask = tf.ones([tf.shape(tf.nest.flatten(x)[0])[0]], tf.bool)
+  examples = tf.reduce_sum(tf.cast(mask, tf.float32))
   counted = tf.cast(mask, tf.float32)
+  if weights is not None:
+    counted *= tf.reshape(tf.cast(weights, tf.float32), [-1])
   losses = inner._loss_fns
   if len(losses) == 1:
-    mean = _mean(losses[0], y, predictions, counted)
+    mean = _mean(losses[0], y, predictions, mask, counted)
   else:
     mean = tf.add_n(
       [
-        weight * _mean(loss, own, predicted, counted)
+        weight * _mean(loss, own, predicted, mask, counted)
         for weight, loss, own, predicted in zip(
           inner._loss_weights, losses, y, predictions, strict=True
         )
       ]
     )
-  _update_metrics(inner, y, predictions, mean, counted)
-  return tf.add_n([mean, *(tf.cast(loss, tf.float32) for loss in added)])
+  _update_metrics(inner, y, predictions, mean, counted, examples)
+  total = tf.add_n([mean, *(tf.cast(loss, tf.float32) for loss in added)])
+  return total, predictions
 
 
 def _call(
-  inner: tff.learning.models.VariableModel, x: Any
+  inner: Any, x: Any, training: bool
 ) -> tuple[Any, Sequence[tf.Tensor]]:
-  """Applies the model in training mode; returns its layers' losses too."""
-  if isinstance(inner, models.Keras3Model):
-    return inner.call(tff_internals.keras_model_of(inner), x, True)
+  """Applies the model; returns its layers' losses too."""
   keras_model: Any = tff_internals.keras_model_of(inner)
-  return keras_model(x, training=True), keras_model.losses
+  if hasattr(inner, 'metric_states'):
+    return inner.call(keras_model, x, training)
+  return keras_model(x, training=training), keras_model.losses
 
 
 def _mean(
-  loss: Any, labels: Any, predictions: Any, counted: tf.Tensor
+  loss: Any,
+  labels: Any,
+  predictions: Any,
+  mask: tf.Tensor,
+  counted: tf.Tensor,
 ) -> tf.Tensor:
   """Computes a loss of the counted examples, as the loss reduces it."""
-  if any(hasattr(p, '_keras_mask') for p in tf.nest.flatten(predictions)):
+  outputs = tf.nest.flatten(predictions)
+  if any(getattr(p, '_keras_mask', None) is not None for p in outputs):
     raise MaskError('its layers mask part of their inputs')
   each, reduction = loss, 'mean'
   if hasattr(loss, 'reduction'):
@@ -126,15 +158,17 @@ def _mean(
     each.reduction = 'none'
   values = tf.cast(each(labels, predictions), tf.float32)
   if values.shape.rank == 0:
-    raise MaskError('its loss is one number for a batch')
+    raise MaskError('its loss is one number for a batch, not one an example')
   rest = values.shape.rank - 1
-  weights = tf.reshape(counted, [-1] + [1] * rest)
-  # Where no example counts there may be anything, but it must not spread.
-  total = tf.reduce_sum(tf.where(weights > 0, values, 0.0))
+  shape = [-1] + [1] * rest
+  # Of examples that do not count there may be anything: it must not spread.
+  own = tf.where(tf.reshape(mask, shape), values, 0.0)
+  total = tf.reduce_sum(own * tf.reshape(counted, shape))
   if reduction == 'sum':
     return total
   per_example = tf.cast(tf.reduce_prod(tf.shape(values)[1:]), tf.float32)
-  return tf.math.divide_no_nan(total, tf.reduce_sum(counted) * per_example)
+  examples = tf.reduce_sum(tf.cast(mask, tf.float32))
+  return tf.math.divide_no_nan(total, examples * per_example)
 
 
 def _update_metrics(
@@ -143,9 +177,13 @@ def _update_metrics(
   predictions: Any,
   loss: tf.Tensor,
   counted: tf.Tensor,
+  examples: tf.Tensor,
 ) -> None:
-  examples = tf.reduce_sum(counted)
-  for computed, update in models.metrics_of(inner):
+  # Of a Keras 3 model, with variables of this graph.
+  states = getattr(inner, 'metric_states', None)
+  metrics = inner.get_metrics() if states is None else states
+  for metric in metrics:
+    computed = metric if states is None else metric.computed
     if isinstance(computed, tff.learning.metrics.NumExamplesCounter):
       tf.keras.metrics.Sum.update_state(computed, examples)
     elif isinstance(computed, tff.learning.metrics.NumBatchesCounter):
@@ -154,5 +192,7 @@ def _update_metrics(
       computed, tf.keras.metrics.Mean
     ):
       tf.keras.metrics.Mean.update_state(computed, loss, examples)
+    elif states is None:
+      metric.update_state(labels, predictions, sample_weight=counted)
     else:
-      update(labels, predictions, counted)
+      metric.update(labels, predictions, counted)

@@ -27,6 +27,7 @@ from typing import Optional
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive import masking
 from tff_adaptive import structures
 from tff_adaptive import tff_internals
 
@@ -85,7 +86,8 @@ def from_keras_model(
     loss: For Keras 2 as in `tff.learning.models.from_keras_model`. For Keras 3
       a loss, its name, or a function of labels and predictions; by default the
       loss that the model was compiled with.
-    input_spec: Spec of a batch: `tf.TensorSpec`s by name `x`, `y`, or a pair.
+    input_spec: Spec of a batch: `tf.TensorSpec`s by name `x`, `y`, or a pair;
+      with weights of the examples also `sample_weight`, or a third part.
     metrics: For Keras 2 as in TFF's function. For Keras 3 metrics of either
       Keras, functions that create one, or names; by default those that the
       model was compiled with. `loss`, `num_examples` and `num_batches` are
@@ -95,14 +97,19 @@ def from_keras_model(
     TypeError: If an argument is not of these kinds, or the model is not built.
   """
   _check_spec(input_spec)
-  if _checked_kind(keras_model) == 'keras_2':
-    return tff.learning.models.from_keras_model(
-      keras_model,
-      loss=loss,
-      input_spec=input_spec,
-      metrics=_keras_2_metrics(metrics, keras_model, input_spec),
+  if _checked_kind(keras_model) == 'keras_3':
+    return _weighted(
+      Keras3Model(keras_model, loss, input_spec, metrics), input_spec
     )
-  return Keras3Model(keras_model, loss, input_spec, metrics)
+  x, y, weights = masking.parts_of(input_spec)
+  given = input_spec if weights is None else collections.OrderedDict(x=x, y=y)
+  model = tff.learning.models.from_keras_model(
+    keras_model,
+    loss=loss,
+    input_spec=given,
+    metrics=_keras_2_metrics(metrics, keras_model, input_spec),
+  )
+  return _weighted(model, input_spec)
 
 
 def model_fn(
@@ -172,31 +179,12 @@ class _ModelFn:
         self._skeleton = None if self._is_keras_2 else built
     if self._is_keras_2:
       return from_keras_model(self._built(), *self._rest)
-    return Keras3Model(self._skeleton, *self._rest, shared=True)
+    model = Keras3Model(self._skeleton, *self._rest, shared=True)
+    return _weighted(model, self._rest[1])
 
   def _built(self) -> Any:
     assert self._build is not None
     return self._build()
-
-
-def update_keras_2(
-  metric: Any, labels: Any, predictions: Any, weights: Optional[tf.Tensor]
-) -> None:
-  """Adds a batch to a metric of Keras 2; weights as in `_Metric.update`."""
-  more = {} if weights is None else {'sample_weight': weights}
-  metric.update_state(y_true=labels, y_pred=predictions, **more)
-
-
-def metrics_of(
-  model: tff.learning.models.VariableModel,
-) -> list[tuple[Any, Callable[[Any, Any, tf.Tensor], None]]]:
-  """Returns the metrics of an unwrapped Keras model, and how to update them."""
-  if isinstance(model, Keras3Model):
-    return [(m.computed, m.update) for m in model._metrics]
-  return [
-    (m, functools.partial(update_keras_2, m))
-    for m in tff_internals.metric_objects(model)
-  ]
 
 
 def keras_3_of(
@@ -275,23 +263,15 @@ def _checked_kind(model: Any) -> Literal['keras_2', 'keras_3']:
   return kind
 
 
-def pair(batch: Any) -> tuple[Any, Any]:
-  """Returns x and y of a batch or of its specs."""
-  if isinstance(batch, Mapping):
-    return batch['x'], batch['y']
-  x, y = batch
-  return x, y
-
-
 def _check_spec(input_spec: Any) -> None:
   words = (
-    '`input_spec` must hold the tf.TensorSpecs of `x` and `y`, with None as '
-    'the batch dimension'
+    '`input_spec` must hold the tf.TensorSpecs of `x` and `y`, and of '
+    '`sample_weight` if examples have weights, with None as the batch dimension'
   )
   if isinstance(input_spec, Mapping):
     if not {'x', 'y'} <= {*input_spec}:
       raise TypeError(f'{words}; got the names {", ".join(input_spec)}.')
-  elif not isinstance(input_spec, Sequence) or len(input_spec) != 2:
+  elif not isinstance(input_spec, Sequence) or len(input_spec) not in (2, 3):
     raise TypeError(f'{words}; got {input_spec!r}.')
 
 
@@ -377,7 +357,8 @@ class _Keras2Metric(_Metric):
   def update(
     self, labels: Any, predictions: Any, weights: Optional[tf.Tensor] = None
   ) -> None:
-    update_keras_2(self.computed, labels, predictions, weights)
+    more = {} if weights is None else {'sample_weight': weights}
+    self.computed.update_state(y_true=labels, y_pred=predictions, **more)
 
   def weigh(self, value: tf.Tensor, weight: tf.Tensor) -> None:
     """Adds a weighted value to a metric that is a mean."""
@@ -637,7 +618,7 @@ class Keras3Model(tff.learning.models.VariableModel):
   def _forward_pass(
     self, batch: structures.Examples, training: bool
   ) -> tff.learning.models.BatchOutput:
-    x, y = pair(batch)
+    x, y, _ = masking.parts_of(batch)
     predictions, losses = self.call(self._keras_model, x, training)
     loss = tf.cast(tf.reduce_mean(self._loss(y, predictions)), tf.float32)
     count = tf.shape(tf.nest.flatten(x)[0])[0]
@@ -718,6 +699,70 @@ class Wrapped(tff.learning.models.VariableModel):
 
   def reset_metrics(self) -> None:
     self.unfrozen.reset_metrics()
+
+
+class WeightedModel(Wrapped):
+  """A Keras model whose examples have weights."""
+
+  def __init__(
+    self, unfrozen: tff.learning.models.VariableModel, input_spec: Any
+  ):
+    """Wraps a model.
+
+    Args:
+      unfrozen: A model of either Keras.
+      input_spec: Spec of a batch, with weights.
+
+    Raises:
+      TypeError: If its loss or its metrics take no weights.
+    """
+    super().__init__(unfrozen)
+    self._input_spec = input_spec
+    try:
+      masking.check(unfrozen)
+    except masking.MaskError as e:
+      raise TypeError(f'Sample weights cannot be used: {e}.') from e
+
+  @property
+  def input_spec(self) -> Any:
+    return self._input_spec
+
+  @property
+  def trainable_names(self) -> Sequence[str]:
+    return names_in(self.unfrozen)
+
+  @property
+  def trainable_variables(self) -> Sequence[tf.Variable]:
+    return self.unfrozen.trainable_variables
+
+  @property
+  def non_trainable_variables(self) -> Sequence[tf.Variable]:
+    return self.unfrozen.non_trainable_variables
+
+  @functools.cached_property
+  def _forward(self) -> Callable[..., Any]:
+    # Traced once, so that all passes of a step draw the same numbers.
+    return tf.function(
+      lambda batch, training: masking.forward(self, batch, None, training)
+    )
+
+  @tf.autograph.experimental.do_not_convert
+  def forward_pass(
+    self, batch_input: Any, training: bool = True
+  ) -> tff.learning.models.BatchOutput:
+    loss, predictions = self._forward(batch_input, training)
+    x, _, _ = masking.parts_of(batch_input)
+    count = tf.shape(tf.nest.flatten(x)[0])[0]
+    return tff.learning.models.BatchOutput(loss, predictions, count)
+
+
+def _weighted(
+  model: tff.learning.models.VariableModel, input_spec: Any
+) -> tff.learning.models.VariableModel:
+  """Wraps a model if its examples have weights."""
+  if masking.parts_of(input_spec)[2] is None:
+    return model
+  return WeightedModel(model, input_spec)
 
 
 def _like(weight: Any, prefix: str) -> tf.Variable:
@@ -808,7 +853,7 @@ def _named_metric(name: str, keras_model: Any, input_spec: Any) -> Any:
 
   wanted = name
   if name in ('accuracy', 'acc'):
-    _, y = pair(input_spec)
+    _, y, _ = masking.parts_of(input_spec)
     outputs = keras_model.output_shape[-1]
     labels = y.shape[-1] if y.shape.rank else None
     if outputs == 1:
@@ -836,7 +881,9 @@ def _zeros(spec: tf.TensorSpec) -> tf.Tensor:
 
 def _build_metric(metric: Any, keras_model: Any, input_spec: Any) -> None:
   """Builds the variables of a metric that is built on its first batch."""
-  inputs, labels = tf.nest.map_structure(_zeros, pair(input_spec))
+  inputs, labels = tf.nest.map_structure(
+    _zeros, masking.parts_of(input_spec)[:2]
+  )
   metric.update_state(labels, keras_model(inputs, training=False))
   metric.reset_state()
 
@@ -853,7 +900,7 @@ def _keras_2_metrics(
     return None
   if all(map(_has_variables, metrics)):
     return list(metrics)
-  x, y = pair(input_spec)
+  x, y, _ = masking.parts_of(input_spec)
   outputs = keras_model(tf.nest.map_structure(_zeros, x), training=False)
   specs = y, tf.nest.map_structure(tf.TensorSpec.from_tensor, outputs)
 
@@ -908,6 +955,12 @@ def explain(error: BaseException) -> None:
       'In a graph, a layer of Keras 2 that looks up words does not know how '
       'many it has, and so of how many numbers its output is: give it '
       'max_tokens=N and pad_to_max_tokens=True.'
+    ) from error
+  if 'exactly two top-level elements' in str(error):
+    raise tff_internals.ModelError(
+      'tff.learning.models.from_keras_model takes inputs and labels, and no '
+      'weights of examples: use tff_adaptive.models.from_keras_model in its '
+      'place, which takes the same arguments.'
     ) from error
   if isinstance(error, KeyError) and 'y_true[i]' in str(error):
     raise tff_internals.ModelError(

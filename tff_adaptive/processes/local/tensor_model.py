@@ -142,7 +142,7 @@ class TensorModel(local_model.LocalModel[Carry]):
         'forward',
         carry,
         lambda: autograph.call(masking.forward, self._model, batch, self.mask),
-      )
+      )[0]
       others = tuple(slot.read_value() for slot in self._others)
       added = term(carry.trainable, lambda: self._representation(carry, batch))
       loss = tf.cast(loss, tf.float32) + added

@@ -180,7 +180,8 @@ def _open_database(
       )
       break
     except (sqlalchemy.exc.DatabaseError, optuna.exceptions.OptunaError) as e:
-      if not left or 'exists' not in str(e):
+      conflicts = isinstance(e, sqlalchemy.exc.IntegrityError)
+      if not left or not (conflicts or 'exists' in str(e)):
         raise
       time.sleep(0.2)
   if sqlite:

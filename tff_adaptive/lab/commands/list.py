@@ -1,5 +1,6 @@
 """`main.py list`: available choices, or a preset as a flag file."""
 
+import itertools
 import textwrap
 from collections.abc import Sequence
 
@@ -13,61 +14,60 @@ from tff_adaptive.lab.flags import presets
 from tff_adaptive.lab.flags import runtime_flags
 
 
-def _wrapped(head: str, text: str) -> list[str]:
-  return textwrap.wrap(
-    text, 79, initial_indent=f'  {head:<22}', subsequent_indent=' ' * 24
+def _task(name: str) -> str:
+  info = tasks.info(name)
+  if info.own:
+    return f'{tasks.summary(name)} (from {info.place}).'
+  text = f'{info.summary} {info.model}. {info.clients}.'
+  files = f' Reads {", ".join(info.files)} in --cache_dir.'
+  return text + files if info.files else text
+
+
+def _arguments(side: str, name: str) -> str:
+  """Lists an optimizer's hyperparameters with their defaults."""
+  return ', '.join(
+    optimizers.public_name(side, argument, name)
+    + ('' if p.required or p.default is None else f'={p.default}')
+    for argument, p in optimizers.parameters_of(side, name).items()
   )
-
-
-def _default(parameter: parameters.Parameter) -> str:
-  if parameter.required or parameter.default is None:
-    return parameter.name
-  return f'{parameter.name}={parameter.default}'
 
 
 def listing() -> str:
   """Renders tasks, algorithms, optimizers, presets and runtimes as text."""
-  lines = ['Tasks (--task)']
-  for name in tasks.names():
-    info = tasks.info(name)
-    if info.own:
-      lines += _wrapped(name, f'{tasks.summary(name)} (from {info.place}).')
-      continue
-    lines += _wrapped(name, f'{info.summary} {info.model}. {info.clients}.')
-    if info.files:
-      lines += _wrapped('', f'Reads {", ".join(info.files)} in --cache_dir.')
-  lines += _wrapped(
-    'MODULE:FUNCTION', 'A user-defined function that returns a task.'
-  )
-  lines += ['', 'Algorithms (--algorithm)']
-  for name, method in methods.table().items():
-    lines += _wrapped(name, method.summary)
-  for side in optimizers.SIDES:
-    lines += [
-      '',
-      f'{side.title()} optimizers (--{side}_optimizer)',
-    ]
-    for name in optimizers.names(side):
-      accepted = optimizers.parameters_of(side, name)
-      shown = (
-        _default(p.named(optimizers.public_name(side, p.name, name)))
-        for p in accepted.values()
+  own = 'A user-defined function that returns a task.'
+  folders = itertools.groupby(presets.names(), lambda n: n.rpartition('/')[0])
+  sections: dict[str, dict[str, str]] = {
+    'Tasks (--task)': {
+      **{name: _task(name) for name in tasks.names()},
+      'MODULE:FUNCTION': own,
+    },
+    'Algorithms (--algorithm)': {
+      name: method.summary for name, method in methods.table().items()
+    },
+    **{
+      f'{side.title()} optimizers (--{side}_optimizer)': {
+        name: _arguments(side, name) for name in optimizers.names(side)
+      }
+      for side in optimizers.SIDES
+    },
+    'Published settings (--preset=PAPER/TASK/METHOD)': {
+      f'{folder}/': ', '.join(n.rpartition('/')[2] for n in names)
+      for folder, names in folders
+    },
+    'Runtimes (--runtime)': dict.fromkeys(runtime_flags.RUNTIMES, ''),
+  }
+  lines = []
+  for title, entries in sections.items():
+    lines += ['', title]
+    for name, text in entries.items():
+      lines += textwrap.wrap(
+        f'{name:<21} {text}',
+        79,
+        initial_indent='  ',
+        subsequent_indent=' ' * 24,
+        break_on_hyphens=False,
       )
-      lines += _wrapped(name, ', '.join(shown))
-  lines += ['', 'Published settings (--preset=PAPER/TASK/METHOD)']
-  below: dict[str, list[str]] = {}
-  for name in presets.names():
-    folder, _, last = name.rpartition('/')
-    below.setdefault(folder, []).append(last)
-  for folder, names in below.items():
-    lines.append(f'  {folder}/')
-    lines += _wrapped('', ', '.join(names))
-  lines += [
-    '',
-    'Runtimes (--runtime)',
-    '  ' + ', '.join(runtime_flags.RUNTIMES),
-  ]
-  return '\n'.join(lines)
+  return '\n'.join(lines[1:])
 
 
 def main(arguments: Sequence[str]) -> int:

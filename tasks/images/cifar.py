@@ -540,18 +540,14 @@ def _arrays(images: tf.Tensor, coarse: Any, fine: Any) -> Any:
   return dict(coarse_label=coarse, image=images, label=fine)
 
 
-def _find(cache_dir: str | None) -> Any:
-  return sqlite_files.find(
+def _load_native(cache_dir: str | None, seed: int) -> Any:
+  path = sqlite_files.find(
     cache_dir,
     _FILE,
     splits=['train', 'test'],
     features=['coarse_label', 'image', 'label'],
     loader='cifar100',
   )
-
-
-def _load_native(cache_dir: str | None, seed: int) -> Any:
-  path = _find(cache_dir)
   splits = tff.simulation.datasets.cifar100.load_data(
     cache_dir=str(path.parent)
   )

@@ -18,6 +18,7 @@ from tasks import registry
 from tasks import shared
 from tasks import synthetic
 from tasks.formats import data_files
+from tasks.images import emnist
 from tasks.lazy import builders
 from tasks.partitioners import splits
 from tff_adaptive import parameters
@@ -59,7 +60,7 @@ class Digits(shared.Divided):
       options=self.values,
       batch_size=10,
       eval_batch_size=64,
-      to_model=_to_model,
+      to_model=lambda batch: (batch['pixels'], batch['label']),
       build_model=_build_model,
       loss=builders.cross_entropy,
       metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
@@ -112,10 +113,6 @@ def _split(labels: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
   )
 
 
-def _to_model(batch: Any) -> Any:
-  return batch['pixels'], batch['label']
-
-
 def _build_model() -> tf.keras.Model:
   layers = tf.keras.layers
   return tf.keras.Sequential(
@@ -154,7 +151,7 @@ class DigitsAutoencoder(Digits):
       batch_size=10,
       eval_batch_size=128,
       to_model=_flat,
-      build_model=_build_autoencoder,
+      build_model=lambda: emnist.build_autoencoder(_WIDTHS, 'linear'),
       loss=tf.keras.losses.MeanSquaredError,
       metrics=[tf.keras.metrics.MeanSquaredError],
     )
@@ -163,11 +160,3 @@ class DigitsAutoencoder(Digits):
 def _flat(batch: Any) -> Any:
   pixels = tf.reshape(batch['pixels'], [-1, 64])
   return pixels, pixels
-
-
-def _build_autoencoder() -> tf.keras.Model:
-  model = tf.keras.Sequential([tf.keras.layers.InputLayer((64,))])
-  for width in _WIDTHS:
-    activation = 'linear' if width == min(_WIDTHS) else 'sigmoid'
-    model.add(tf.keras.layers.Dense(width, activation=activation))
-  return model

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 from typing import Literal
 from typing import Optional
@@ -195,7 +196,7 @@ class EmnistAutoencoder(Options):
     return create(
       self.values,
       to_model=_ink,
-      build_model=lambda: _build_autoencoder(self.bottleneck),
+      build_model=lambda: build_autoencoder(_WIDTHS, self.bottleneck),
       loss=functools.partial(
         tf.keras.losses.MeanSquaredError, reduction=_REDUCTIONS[self.loss]
       ),
@@ -212,9 +213,15 @@ def _ink(batch: Any) -> Any:
   return ink, ink
 
 
-def _build_autoencoder(bottleneck: str) -> tf.keras.Model:
-  model = tf.keras.Sequential([tf.keras.layers.InputLayer((784,))])
-  for width in _WIDTHS:
-    activation = bottleneck if width == min(_WIDTHS) else 'sigmoid'
+def build_autoencoder(widths: Sequence[int], bottleneck: str) -> tf.keras.Model:
+  """Builds dense layers of sigmoids that end as wide as their input.
+
+  Args:
+    widths: Number of units of each layer.
+    bottleneck: Activation of the narrowest layer.
+  """
+  model = tf.keras.Sequential([tf.keras.layers.InputLayer((widths[-1],))])
+  for width in widths:
+    activation = bottleneck if width == min(widths) else 'sigmoid'
     model.add(tf.keras.layers.Dense(width, activation=activation))
   return model

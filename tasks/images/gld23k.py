@@ -99,7 +99,11 @@ class Gld23k(shared.Options):
       train, test = _load(folder, stored_size, keep_shape=crops)
     size = vit.Size(self.blocks, self.width, self.width // 64, 4 * self.width)
 
-    scale = _scale if self.pixels == 'centered' else _standardize
+    def scale(images: tf.Tensor) -> tf.Tensor:
+      images = tf.ensure_shape(images, [None, None, None, 3])
+      if self.pixels == 'centered':
+        return preprocessing.center(images)
+      return preprocessing.standardize(images, preprocessing.IMAGENET)
 
     def train_map(batch: Any, seed: Any) -> Any:
       if not crops:
@@ -136,16 +140,6 @@ class Gld23k(shared.Options):
       loss=builders.cross_entropy,
       metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
     )
-
-
-def _scale(images: tf.Tensor) -> Any:
-  images = tf.ensure_shape(images, [None, None, None, 3])
-  return preprocessing.center(images)
-
-
-def _standardize(images: tf.Tensor) -> Any:
-  images = tf.ensure_shape(images, [None, None, None, 3])
-  return preprocessing.standardize(images, preprocessing.IMAGENET)
 
 
 def _load(folder: pathlib.Path, stored_size: int, keep_shape: bool) -> Any:

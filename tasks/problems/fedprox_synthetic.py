@@ -10,8 +10,6 @@ data. Sizes are lognormal, in the paper by a power law.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tasks import partition
@@ -84,7 +82,7 @@ class FedProxSynthetic(shared.Options):
       options=self.values,
       batch_size=10,
       eval_batch_size=256,
-      to_model=_to_model,
+      to_model=lambda batch: (batch['x'], batch['label']),
       build_model=_build_model,
       loss=builders.cross_entropy,
       metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
@@ -103,10 +101,6 @@ def _client(
   x = mean + deviation * rng.normal(size=[size, _INPUTS])
   y = np.argmax(x @ kernel + bias, axis=1)
   return x.astype(np.float32), y.astype(np.int32)
-
-
-def _to_model(batch: Any) -> Any:
-  return batch['x'], batch['label']
 
 
 def _build_model() -> tf.keras.Model:

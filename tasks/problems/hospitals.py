@@ -7,8 +7,6 @@ noise and divided into equal parts. A fifth of each part is for testing.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tasks import partition
@@ -65,7 +63,7 @@ class Hospitals(shared.Options):
       options=self.values,
       batch_size=10,
       eval_batch_size=128,
-      to_model=_to_model,
+      to_model=lambda batch: (batch['x'], batch['label']),
       build_model=_build_model,
       loss=builders.cross_entropy,
       metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
@@ -85,10 +83,6 @@ def load() -> tuple[np.ndarray, np.ndarray]:
     skiprows=1,
   )
   return rows[:, :-1], rows[:, -1].astype(np.int32)
-
-
-def _to_model(batch: Any) -> Any:
-  return batch['x'], batch['label']
 
 
 def _build_model() -> tf.keras.Model:

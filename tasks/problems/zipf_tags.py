@@ -9,7 +9,6 @@ of its words follow the common distribution and half those of its tags.
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import numpy as np
 
@@ -75,7 +74,7 @@ class ZipfTags(shared.Options):
       options=self.values,
       batch_size=10,
       eval_batch_size=256,
-      to_model=_to_model,
+      to_model=lambda batch: (batch['words'], batch['tags']),
       build_model=lambda: _build_model(self.words, self.tags),
       loss=lambda: tf.keras.losses.BinaryCrossentropy(from_logits=True),
       metrics=[
@@ -124,10 +123,6 @@ def _texts(
     law = (frequency + liked[own].mean(axis=0)) / 2
     words[place] = rng.multinomial(_WORDS_A_TEXT, law) / _WORDS_A_TEXT
   return dict(words=words, tags=tags)
-
-
-def _to_model(batch: Any) -> Any:
-  return batch['words'], batch['tags']
 
 
 def _build_model(words: int, tags: int) -> tf.keras.Model:

@@ -123,7 +123,7 @@ def create(
     options=options,
     batch_size=16,
     eval_batch_size=64,
-    to_model=_to_model,
+    to_model=lambda batch: (batch['tokens'], batch['label']),
     build_model=lambda: distilbert.build(
       num_classes=num_classes,
       vocab_size=(
@@ -200,10 +200,6 @@ def _synthetic(num_classes: int, seed: int) -> Any:
       ' '.join([*rng.choice(own, 6), *rng.choice(common, rng.integers(4, 20))])
     )
   return texts[:400], labels[:400], texts[400:], labels[400:]
-
-
-def _to_model(batch: Any) -> Any:
-  return batch['tokens'], batch['label']
 
 
 _AG_NEWS_CLASSES = 4

@@ -17,7 +17,7 @@ def test_the_model_is_the_papers():
 def test_every_layer_is_a_sigmoid_but_perhaps_the_bottleneck(bottleneck):
   from tasks.images import emnist
 
-  model = emnist._build_autoencoder(bottleneck)
+  model = emnist.build_autoencoder(emnist._WIDTHS, bottleneck)
   found = [layer.activation.__name__ for layer in model.layers]
   assert found == ['sigmoid'] * 3 + [bottleneck] + ['sigmoid'] * 4
   assert [layer.units for layer in model.layers] == [

@@ -188,7 +188,7 @@ def test_a_run_says_what_it_was_evaluated_on(tmp_path):
 
 
 def drawn(datasets, number, seed=0, num_examples=30):
-  sample = validation.Drawn(
+  sample = validation.resampled(
     datasets, num_examples=num_examples, seed=seed, cache_bytes=2**20
   )
   batches = [b for b, _ in sample(number).as_numpy_iterator()]
@@ -223,7 +223,7 @@ def test_they_come_from_the_whole_split_without_repetition(datasets):
 
 def test_a_split_that_does_not_fit_is_refused(datasets):
   with pytest.raises(errors.SettingsError, match='cache_mib=0'):
-    validation.Drawn(datasets, num_examples=3, seed=0, cache_bytes=100)
+    validation.resampled(datasets, num_examples=3, seed=0, cache_bytes=100)
 
 
 def test_no_examples(datasets):
@@ -234,7 +234,7 @@ def test_no_examples(datasets):
     eval_preprocess_fn = None
 
   with pytest.raises(errors.RunError, match='no examples'):
-    validation.Drawn(Nothing, num_examples=3, seed=0, cache_bytes=100)
+    validation.resampled(Nothing, num_examples=3, seed=0, cache_bytes=100)
 
 
 def test_the_flag():

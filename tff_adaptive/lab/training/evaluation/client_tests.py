@@ -6,6 +6,7 @@ otherwise a share of every client's examples is held out of training.
 
 import collections
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -69,27 +70,29 @@ def split(
     SettingsError: If no client in memory has two examples.
   """
   if not isinstance(data, client_data.ArrayClientData):
-    chosen = validation.Chosen(share, seed)
-    return (
-      data.preprocess(lambda raw: chosen.of(raw, False)),
-      data.preprocess(lambda raw: chosen.of(raw, True)),
+    train, tests = (
+      data.preprocess(
+        functools.partial(
+          validation.chosen, share=share, seed=seed, inside=inside
+        )
+      )
+      for inside in (False, True)
     )
-  train, tests = [], []
+    return train, tests
+  left, out = [], []
   for client, rows in zip(data.client_ids, data.partition.indices, strict=True):
     count = min(max(round(share * len(rows)), 1), len(rows) - 1)
     rng = np.random.default_rng(seeds.seed_pair(seed, 'client tests', client))
     held_out = np.zeros(len(rows), bool)
     held_out[rng.permutation(len(rows))[: max(count, 0)]] = True
-    train.append(rows[~held_out])
-    tests.append(rows[held_out])
-  if not any(map(len, tests)):
+    left.append(rows[~held_out])
+    out.append(rows[held_out])
+  if not any(map(len, out)):
     raise errors.SettingsError(
       '--evaluate_clients needs clients with at least two examples, to hold '
       'some out; those of this task have one.'
     )
-  return data.divided(data.client_ids, train), data.divided(
-    data.client_ids, tests
-  )
+  return data.divided(data.client_ids, left), data.divided(data.client_ids, out)
 
 
 def build_tuner(

@@ -120,7 +120,7 @@ def build(
   """
   cache_bytes = settings.cache_mib * 2**20
   raw = whole = data.raw_test_split(datasets)
-  chosen: Optional[Chosen] = None
+  share = None
   name = 'test split'
   if settings.validation_split == 'clients':
     raw = client_data.interleaved(datasets.validation_data)
@@ -128,13 +128,15 @@ def build(
   elif settings.validation_split == 'examples' and _is_given(datasets):
     raw, name = datasets.validation_data, 'validation split'
   elif settings.validation_split == 'examples':
-    assert settings.validation_share is not None
-    chosen = Chosen(settings.validation_share, settings.seed)
-    raw = chosen.of(whole, True)
+    share = settings.validation_share
+    assert share is not None
+    raw = chosen(whole, share, settings.seed, True)
     name = 'validation split'
 
   def test() -> data.Batches:
-    tested = whole if chosen is None else chosen.of(whole, False)
+    tested = whole
+    if share is not None:
+      tested = chosen(whole, share, settings.seed, False)
     return data.test_split(datasets, raw=tested, cache_bytes=0)
 
   if settings.validation_sample == 'fixed':
@@ -147,7 +149,7 @@ def build(
     )
     return Splits(lambda round_number: split, test)
   assert settings.num_validation_examples is not None  # As `resolving` checks.
-  drawn = Drawn(
+  drawn = resampled(
     datasets,
     num_examples=settings.num_validation_examples,
     seed=settings.seed,
@@ -157,83 +159,80 @@ def build(
   return Splits(drawn, test)
 
 
-class Chosen:
-  """A random share of a dataset's examples, chosen by position.
+@tf.autograph.experimental.do_not_convert
+def chosen(
+  raw: tf.data.Dataset, share: float, seed: int, inside: bool
+) -> tf.data.Dataset:
+  """Returns a random share of a dataset's examples, or all others.
 
-  One example is drawn from every stretch of 1 / share consecutive examples, so
-  that the share is accurate in small datasets, and stratified in sorted ones.
-  A draw is a function of (seed, stretch), without any state.
+  They are chosen by position: one example is drawn from every stretch of
+  1 / share consecutive examples, so that the share is accurate in small
+  datasets, and stratified in sorted ones. A draw is a function of (seed,
+  stretch), without any state.
+
+  Args:
+    raw: The examples.
+    share: Share of the chosen ones.
+    seed: The run's seed.
+    inside: Whether to return the chosen examples.
   """
+  own = int(seeds.seed_pair(seed, 'validation examples')[0])
 
-  def __init__(self, share: float, seed: int):
-    self._share = share
-    self._seed = int(seeds.seed_pair(seed, 'validation examples')[0])
-
-  @tf.autograph.experimental.do_not_convert
-  def of(self, raw: tf.data.Dataset, inside: bool) -> tf.data.Dataset:
-    """Returns the chosen examples if `inside`, else the others."""
-    kept = raw.enumerate().filter(
-      lambda place, _: tf.equal(self._includes(place), inside)
-    )
-    return kept.map(lambda _, example: example)
-
-  def _includes(self, place: tf.Tensor) -> tf.Tensor:
-    """Returns whether a position is the one drawn from its stretch."""
-    stretch = tf.floor(tf.cast(place, tf.float64) * self._share + _ROUNDING)
-    seed = tf.stack([tf.constant(self._seed), tf.cast(stretch, tf.int64)])
-    within = tf.random.stateless_uniform([], seed, dtype=tf.float64)
+  def is_kept(place: tf.Tensor, _: structures.Structure) -> tf.Tensor:
+    stretch = tf.floor(tf.cast(place, tf.float64) * share + _ROUNDING)
+    pair = tf.stack([tf.constant(own), tf.cast(stretch, tf.int64)])
+    within = tf.random.stateless_uniform([], pair, dtype=tf.float64)
     begin, end = (
-      tf.math.ceil(s / self._share - _ROUNDING) for s in (stretch, stretch + 1)
+      tf.math.ceil(s / share - _ROUNDING) for s in (stretch, stretch + 1)
     )
     drawn = begin + tf.floor(within * (end - begin))
-    return tf.equal(tf.cast(drawn, tf.int64), place)
+    return tf.equal(tf.equal(tf.cast(drawn, tf.int64), place), inside)
+
+  return raw.enumerate().filter(is_kept).map(lambda _, example: example)
 
 
-class Drawn:
-  """A random sample of a split, drawn anew for every evaluation.
+def resampled(
+  datasets: tff.simulation.baselines.BaselineTaskDatasets,
+  *,
+  num_examples: int,
+  seed: int,
+  cache_bytes: int,
+  raw: Optional[tf.data.Dataset] = None,
+) -> Callable[[int], data.Batches]:
+  """Reads a split, of which every evaluation draws a random sample.
 
-  As in Reddi et al. (arXiv 2003.00295, Appendix E.2) on Stack Overflow. The
+  As in Reddi et al. (arXiv 2003.00295, Appendix E.2) on Stack Overflow. A
   sample is a function of (seed, round), so that a resumed run repeats it.
+
+  Args:
+    datasets: The task's datasets.
+    num_examples: Number of examples to draw; all, if there are fewer.
+    seed: The run's seed.
+    cache_bytes: Memory for the split's raw examples, in bytes.
+    raw: The split before preprocessing; the test split by default.
+
+  Returns:
+    A function from a round's number to the batches of its sample.
+
+  Raises:
+    RunError: If the split is empty or cannot be read.
+    SettingsError: If it exceeds `cache_bytes`.
   """
+  preprocess = datasets.eval_preprocess_fn or (lambda raw: raw)
+  rows = _read(
+    data.raw_test_split(datasets) if raw is None else raw, cache_bytes
+  )
+  count = len(tf.nest.flatten(rows)[0])
 
-  def __init__(
-    self,
-    datasets: tff.simulation.baselines.BaselineTaskDatasets,
-    *,
-    num_examples: int,
-    seed: int,
-    cache_bytes: int,
-    raw: Optional[tf.data.Dataset] = None,
-  ):
-    """Reads the whole split.
-
-    Args:
-      datasets: The task's datasets.
-      num_examples: Number of examples to draw; all, if there are fewer.
-      seed: The run's seed.
-      cache_bytes: Memory for the split's raw examples, in bytes.
-      raw: The split before preprocessing; the test split by default.
-
-    Raises:
-      RunError: If the split is empty or cannot be read.
-      SettingsError: If it exceeds `cache_bytes`.
-    """
-    self._preprocess = datasets.eval_preprocess_fn or (lambda raw: raw)
-    self._seed = seed
-    if raw is None:
-      raw = data.raw_test_split(datasets)
-    self._rows = _read(raw, cache_bytes)
-    self._count = len(tf.nest.flatten(self._rows)[0])
-    self._num_examples = min(num_examples, self._count)
-
-  def __call__(self, round_number: int) -> data.Batches:
-    """Returns batches of the sample for the evaluation after a round."""
+  def draw(round_number: int) -> data.Batches:
     generator = np.random.default_rng(
-      seeds.seed_pair(self._seed, 'validation', round_number)
+      seeds.seed_pair(seed, 'validation', round_number)
     )
-    places = generator.choice(self._count, self._num_examples, replace=False)
-    rows = tf.nest.map_structure(lambda leaf: leaf[places], self._rows)
-    return self._preprocess(tf.data.Dataset.from_tensor_slices(rows))
+    places = generator.choice(count, min(num_examples, count), replace=False)
+    drawn = tf.nest.map_structure(lambda leaf: leaf[places], rows)
+    return preprocess(tf.data.Dataset.from_tensor_slices(drawn))
+
+  return draw
 
 
 def _read(raw: tf.data.Dataset, cache_bytes: int) -> structures.Structure:

@@ -220,14 +220,23 @@ def first_at_target(
   if target_metric is None:
     return None
   found = list(rows)
-  columns = dict.fromkeys(c for row in found for c in row)
-  try:
-    goal = goal_of(target_metric, columns, directions)
-  except errors.SettingsError:
-    return None  # The metric was not evaluated yet.
+  goal = _goal_in(found, target_metric, directions)
   return next(
     (r for r in found if goal.is_reached(r.get(goal.column, math.nan))), None
   )
+
+
+def _goal_in(
+  rows: Sequence[Mapping[str, Any]],
+  target_metric: Optional[str],
+  directions: Optional[Mapping[str, bool]],
+) -> Goal:
+  """Returns the goal by the columns of rows; no goal if it has no column."""
+  columns = dict.fromkeys(c for row in rows for c in row)
+  try:
+    return goal_of(target_metric, columns, directions)
+  except errors.SettingsError:
+    return NO_GOAL  # The metric was not evaluated yet, or the run will raise.
 
 
 def is_over(
@@ -239,10 +248,6 @@ def is_over(
   """Returns whether early stopping ends a run after the given rows."""
   if target_metric is None and patience is None:
     return False
-  columns = dict.fromkeys(c for row in rows for c in row)
-  try:
-    ending = Ending(goal_of(target_metric, columns, directions), patience)
-  except errors.SettingsError:
-    return False  # The run raises the error once it knows all columns.
+  ending = Ending(_goal_in(rows, target_metric, directions), patience)
   ending.look_back(rows)
   return ending.reason is not None

@@ -31,7 +31,6 @@ from tests.tasks.formats import test_idx
 from tff_adaptive import errors
 from tff_adaptive.lab.recording import checkpoints
 from tff_adaptive.lab.recording import client_states
-from tff_adaptive.lab.recording import tables
 from tff_adaptive.lab.report import runs as results
 from tff_adaptive.lab.report import sweeps
 from tff_adaptive.lab.sweep import flags as sweep_flags
@@ -229,35 +228,10 @@ def _check_run(found, whole):
   del whole
 
 
-def _check_rows(found, whole):
-  del whole
-  rounds = [int(row['round']) for row in found]
-  assert rounds == sorted(rounds)
-  for row in found:
-    for cell in row.values():
-      assert not cell or isinstance(float(cell), float)
-
-
-def _open_study(folder, shared):
+def _open_study(folder):
   words = ['--axis=seed=1', f'--root_output_dir={folder.parent}']
   words += [f'--experiment_name={folder.name}', '--select=train_loss']
-  if shared:
-    words.append(f'--storage=journal:{folder}/shared.log')
   return study.Study(sweep_flags.parse(words))
-
-
-def _write_study(shared):
-  def write(folder):
-    _open_study(folder, shared).start()
-
-  return write
-
-
-def _read_study(shared):
-  def read(folder):
-    return _open_study(folder, shared).rows()
-
-  return read
 
 
 def _check_study(found, whole):
@@ -337,18 +311,12 @@ READERS = {
     _equal,
     errors.RunError,
   ),
-  'metrics': Reader(
-    _write_run,
-    lambda folder: tables.RowFile(folder / 'metrics.csv').rows,
-    _check_rows,
-    errors.RunError,
-  ),
   'run': Reader(_write_run, results.load, _check_run, errors.SettingsError),
   'study': Reader(
-    _write_study(False), _read_study(False), _check_study, errors.RunError
-  ),
-  'journal': Reader(
-    _write_study(True), _read_study(True), _check_study, errors.RunError
+    lambda folder: _open_study(folder).start(),
+    lambda folder: _open_study(folder).rows(),
+    _check_study,
+    errors.RunError,
   ),
   'sweep': Reader(_write_sweep, _read_sweep, _check_sweep, errors.RunError),
 }

@@ -132,11 +132,15 @@ def test_help_is_a_command(main, capsys):
     (['help'], ['--help']),
     (['help', 'sweep'], ['sweep', '--help']),
     (['help', 'list'], ['list', '--help']),
+    (['--help=full'], ['--helpfull']),
   ):
     assert main.main(asked) == 0
     shown = capsys.readouterr().out
     assert main.main(same) == 0
     assert shown == capsys.readouterr().out
+  for words in (['--task=table', '--help'], ['costs', '-h', '--task=table']):
+    assert main.main(words) == 0
+    assert '  --table_path\n' in capsys.readouterr().out
   assert main.main(['help', 'swep']) == 2
   assert "got 'swep'" in capsys.readouterr().err
 

@@ -253,23 +253,6 @@ def test_numbers_of_other_tables(parser, name, published, expected):
       assert 'final' in preset.published and 'best' not in preset.published
 
 
-def test_every_row_of_a_table_has_its_preset():
-  names = presets.names()
-  # Kim et al.: 8 clients in 15 columns of Table 1, 2 of Table 2a, 2, 4, 1 and 5
-  # of Tables 3, 4, 5 and 6. Mukherjee et al.: 8 methods in 6 of Table 1.
-  assert len([n for n in names if n.startswith('kim2024/')]) == 8 * 29
-  for task in ('cifar10_image', 'cifar100_image'):
-    found = [
-      n
-      for n in names
-      if n.startswith(f'mukherjee2023/{task}/') and 'alpha' in n
-    ]
-    assert len(found) == 8 * 3
-  # FedAda2: 6 methods in the rows of Tables 4 to 6.
-  assert len([n for n in names if n.startswith('fedada2/gld23k/')]) == 6 * 4
-  assert len([n for n in names if n.startswith('fedada2/cifar100_')]) == 6
-
-
 def test_libsvm_presets_do_five_steps_of_twenty(parser):
   """8,124 and 11,055 examples, a fifth set aside, are 65 and 88 a client."""
   sizes = dict(mushrooms=65, phishing=88, w8a=398, a9a=326, ijcnn1=500)

@@ -17,27 +17,24 @@ if TYPE_CHECKING:
   from tasks.formats import tables as tables
   from tasks.models import distilbert as distilbert
   from tasks.models import lstm as lstm
-  from tasks.models import next_token as next_token
   from tasks.models import parabola as parabola
   from tasks.models import resnet as resnet
-  from tasks.models import tagging as tagging
+  from tasks.models import text as text
   from tasks.models import vit as vit
 else:
   for _name in (
     'tasks.builders',
     'tasks.client_data',
     'tasks.encodings',
-    'tasks.builders',
     'tasks.preprocessing',
     'tasks.formats.columns',
     'tasks.formats.sqlite_files',
     'tasks.formats.tables',
     'tasks.models.distilbert',
     'tasks.models.lstm',
-    'tasks.models.next_token',
+    'tasks.models.text',
     'tasks.models.parabola',
     'tasks.models.resnet',
-    'tasks.models.tagging',
     'tasks.models.vit',
   ):
     globals()[_name.rpartition('.')[2]] = lazy.Module(_name)

@@ -4,7 +4,7 @@ import tensorflow as tf
 import workload
 
 from tasks.models import lstm
-from tasks.models import tagging
+from tasks.models import text as text_models
 
 
 def lstm_layer() -> tf.keras.layers.Layer:
@@ -61,7 +61,7 @@ def network(options, recurrent=lstm_layer) -> tf.keras.Model:
   elif options.model == 'tag':
     parts = [
       layers.InputLayer([options.width]),
-      tagging.BagOfWordsDense(workload.TAGS),
+      text_models.BagOfWordsDense(workload.TAGS),
     ]
   else:
     parts = [layers.InputLayer([options.width]), layers.Dense(workload.CLASSES)]

@@ -16,7 +16,7 @@ from tasks import partition
 from tasks import registry
 from tasks import shared
 from tasks.lazy import builders
-from tasks.lazy import tagging
+from tasks.lazy import text as text_models
 from tff_adaptive import parameters
 from tff_adaptive.lazy import tf
 from tff_adaptive.lazy import tff
@@ -79,9 +79,9 @@ class ZipfTags(shared.Options):
       loss=lambda: tf.keras.losses.BinaryCrossentropy(from_logits=True),
       metrics=[
         functools.partial(
-          tagging.Recall, top_k=min(5, self.tags), name='recall_at_5'
+          text_models.Recall, top_k=min(5, self.tags), name='recall_at_5'
         ),
-        functools.partial(tagging.Precision, name='precision'),
+        functools.partial(text_models.Precision, name='precision'),
       ],
     )
 

@@ -19,9 +19,9 @@ from tasks import synthetic
 from tasks.lazy import builders
 from tasks.lazy import client_data
 from tasks.lazy import lstm
-from tasks.lazy import next_token
 from tasks.lazy import preprocessing
 from tasks.lazy import sqlite_files
+from tasks.lazy import text as text_models
 from tff_adaptive import parameters
 from tff_adaptive.lazy import tf
 from tff_adaptive.lazy import tff
@@ -94,8 +94,8 @@ class ShakespeareCharacter(shared.Options):
       ),
       eval_preprocess_fn=eval_pipeline,
       build_model=lambda: _build_model(self.sequence_length),
-      loss=next_token.loss(self.padding),
-      metrics=[next_token.NumTokens, next_token.TokenAccuracy],
+      loss=text_models.loss(self.padding),
+      metrics=[text_models.NumTokens, text_models.TokenAccuracy],
     )
 
 

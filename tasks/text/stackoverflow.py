@@ -37,10 +37,9 @@ from tasks.formats import data_files
 from tasks.lazy import builders
 from tasks.lazy import client_data
 from tasks.lazy import lstm
-from tasks.lazy import next_token
 from tasks.lazy import preprocessing
 from tasks.lazy import sqlite_files
-from tasks.lazy import tagging
+from tasks.lazy import text as text_models
 from tff_adaptive import parameters
 from tff_adaptive.lazy import pandas
 from tff_adaptive.lazy import tf
@@ -308,21 +307,21 @@ class StackoverflowWord(shared.Options):
       build_model=lambda: _build_model(
         self.vocab_size + 4, self.sequence_length
       ),
-      loss=next_token.loss(self.padding),
+      loss=text_models.loss(self.padding),
       metrics=[
         # The paper's metric first: words of the vocabulary only.
         functools.partial(
-          next_token.TokenAccuracy,
+          text_models.TokenAccuracy,
           left_out=[unknown, end],
           name='accuracy_without_special_tokens',
         ),
         functools.partial(
-          next_token.TokenAccuracy,
+          text_models.TokenAccuracy,
           left_out=[unknown],
           name='accuracy_without_unknown_words',
         ),
-        next_token.TokenAccuracy,
-        next_token.NumTokens,
+        text_models.TokenAccuracy,
+        text_models.NumTokens,
       ],
     )
 
@@ -335,7 +334,7 @@ def _build_to_tokens(words: list[str], length: int) -> Any:
     split = tf.strings.split(batch['tokens'], ' ')[:, :length]
     ids = split.with_flat_values(word_ids(split.flat_values) + 1)
     count = ids.row_lengths()
-    tokens = ids.to_tensor(next_token.PADDING, shape=[None, length])
+    tokens = ids.to_tensor(text_models.PADDING, shape=[None, length])
     # Out of range, so that truncated sentences get no end token.
     targets = tokens + end * tf.one_hot(count, length, dtype=tf.int64)
     first = tf.fill([tf.shape(tokens)[0], 1], tf.constant(begin, tf.int64))
@@ -450,13 +449,13 @@ class StackoverflowTag(shared.Options):
       build_model=lambda: build_model(self.vocab_size, self.num_tags),
       loss=_multiple_loss
       if self.labels == 'multiple'
-      else tagging.SingleTagLoss,
+      else text_models.SingleTagLoss,
       metrics=[
-        functools.partial(tagging.Recall, top_k=5, name='recall_at_5'),
-        functools.partial(tagging.Precision, name='precision'),
+        functools.partial(text_models.Recall, top_k=5, name='recall_at_5'),
+        functools.partial(text_models.Precision, name='precision'),
       ]
       if self.labels == 'multiple'
-      else [tagging.SingleTagAccuracy],
+      else [text_models.SingleTagAccuracy],
     )
 
 
@@ -470,7 +469,7 @@ def build_model(num_words: int, num_tags: int) -> tf.keras.Model:
   return tf.keras.Sequential(
     [
       tf.keras.layers.InputLayer((num_words,)),
-      tagging.BagOfWordsDense(num_tags, name='dense'),
+      text_models.BagOfWordsDense(num_tags, name='dense'),
     ]
   )
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tasks
-from tasks.models import tagging
+from tasks.models import text as text_models
 from tasks.text import stackoverflow
 from tests.tasks import helpers
 
@@ -52,10 +52,10 @@ def test_loss_and_accuracy_of_a_single_tag():
   tags = np.array([0, 1, 3, 2])
   log_p = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
   expected = -np.mean([log_p[0, 0], log_p[1, 1], log_p[3, 2]])
-  loss = tagging.SingleTagLoss()
+  loss = text_models.SingleTagLoss()
   assert float(loss(tags, logits)) == pytest.approx(expected, rel=1e-6)
   assert float(loss(np.array([3, 3]), logits[:2])) == 0
-  accuracy = tagging.SingleTagAccuracy()
+  accuracy = text_models.SingleTagAccuracy()
   accuracy.update_state(tf.constant(tags), logits)
   assert float(accuracy.result()) == pytest.approx(1 / 3)
 

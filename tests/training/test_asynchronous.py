@@ -22,11 +22,10 @@ from tff_adaptive.lab.commands import dry_run
 from tff_adaptive.lab.commands import summary
 from tff_adaptive.lab.flags import parsing
 from tff_adaptive.lab.recording import files
+from tff_adaptive.lab.training import asynchronous
 from tff_adaptive.lab.training import experiment
 from tff_adaptive.lab.training import initial_weights
 from tff_adaptive.lab.training import traffic
-from tff_adaptive.lab.training.asynchrony import rounds as asynchronous
-from tff_adaptive.lab.training.asynchrony import schedule as schedules
 from tff_adaptive.lab.training.data import batches
 from tff_adaptive.lab.training.data import datasets as data
 from tff_adaptive.lab.training.loop import stopping
@@ -104,7 +103,7 @@ def polynomial(tau):
 
 
 def schedule_of(concurrency, k, **more):
-  return schedules.Schedule(
+  return asynchronous.Schedule(
     [*_DATA],
     order,
     lambda client, number: linear.num_examples(_DATA[client]),
@@ -207,7 +206,7 @@ def test_who_is_asked():
 
 
 def test_a_round_ends_with_what_there_is_when_nobody_is_left_to_ask():
-  schedule = schedules.Schedule(
+  schedule = asynchronous.Schedule(
     [*_DATA],
     order,
     lambda client, number: 1,
@@ -221,7 +220,7 @@ def test_a_round_ends_with_what_there_is_when_nobody_is_left_to_ask():
     columns = schedule.columns(number)
     assert columns['virtual/dropped'] == 2 and columns['virtual/late'] == 1
     assert columns['virtual/selected'] == 5
-  nobody = schedules.Schedule(
+  nobody = asynchronous.Schedule(
     [*_DATA],
     order,
     lambda client, number: 1,
@@ -482,7 +481,7 @@ def test_foreign_tasks_have_data_of_the_round_in_which_clients_began():
   datasets = helpers.task(sizes=(6, 9, 5, 8)).datasets
   clients = data.ClientDatasets(datasets, seed=0)
   ids = clients.client_ids
-  schedule = schedules.Schedule(
+  schedule = asynchronous.Schedule(
     ids,
     lambda number: ids,
     clients.num_examples,

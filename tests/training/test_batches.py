@@ -13,7 +13,6 @@ from tests import tiers
 from tff_adaptive import errors
 from tff_adaptive.lab.training.data import batches
 from tff_adaptive.lab.training.data import datasets as data
-from tff_adaptive.lab.training.data import prefetching
 
 # Digits and the quadratic have no files; the others' stand-ins are small.
 _TASKS = tiers.every_task()
@@ -219,7 +218,7 @@ class _Counting:
 
 def test_the_next_round_is_prepared_and_errors_come_in_their_round():
   counting = _Counting()
-  clients = prefetching.Prefetcher(
+  clients = data.Prefetcher(
     counting, lambda number: [f'c{number}'], last_round=4
   )
   assert clients.for_round(1, ['c1']).batches == [1]
@@ -232,7 +231,7 @@ def test_the_next_round_is_prepared_and_errors_come_in_their_round():
 
 def test_an_unforeseen_round_is_prepared_when_it_is_asked_for():
   counting = _Counting()
-  clients = prefetching.Prefetcher(
+  clients = data.Prefetcher(
     counting, lambda number: [f'c{number}'], last_round=9
   )
   clients.for_round(1, ['c1'])
@@ -240,7 +239,7 @@ def test_an_unforeseen_round_is_prepared_when_it_is_asked_for():
   assert (7, ['other']) in counting.asked
   foreign = _Counting()
   foreign.prepared_ahead = False
-  prefetching.Prefetcher(foreign, lambda number: ['c'], last_round=9).for_round(
+  data.Prefetcher(foreign, lambda number: ['c'], last_round=9).for_round(
     1, ['c']
   )
   assert foreign.asked == [(1, ['c'])]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tasks.models import tagging
+from tasks.models import text as text_models
 
 WORDS, TAGS = 12, 3
 
@@ -26,7 +26,7 @@ def _posts(rng):
 
 
 def _layer(rng, **options):
-  layer = tagging.BagOfWordsDense(TAGS, **options)
+  layer = text_models.BagOfWordsDense(TAGS, **options)
   layer.build((None, WORDS))
   kernel, bias = _kernel(rng)
   layer.set_weights([kernel, bias][: len(layer.weights)])

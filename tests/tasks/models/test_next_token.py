@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tasks.models import next_token
+from tasks.models import text as text_models
 
 _LABELS = np.array([[3, 1, 2, 0, 0], [1, 4, 0, 0, 0]])
 
@@ -18,7 +18,7 @@ def test_the_loss_is_the_mean_over_real_tokens():
   log_p = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
   rows, columns = np.nonzero(_LABELS)
   expected = -log_p[rows, columns, _LABELS[rows, columns]].mean()
-  loss = next_token.NextTokenLoss()
+  loss = text_models.NextTokenLoss()
   assert float(loss(_LABELS, logits)) == pytest.approx(expected, rel=1e-6)
 
 
@@ -32,7 +32,7 @@ def test_padding_can_count():
     for row in range(2)
     for column in range(5)
   ]
-  loss = next_token.PaddedNextTokenLoss()
+  loss = text_models.PaddedNextTokenLoss()
   assert float(loss(_LABELS, logits)) == pytest.approx(
     -np.mean(terms), rel=1e-6
   )
@@ -44,7 +44,7 @@ def test_padding_can_count():
 
 
 def test_predictions_on_padding_change_nothing():
-  loss = next_token.NextTokenLoss()
+  loss = text_models.NextTokenLoss()
   logits, other = _logits(), _logits(1)
   other = np.where((_LABELS == 0)[..., np.newaxis], other, logits)
   assert (other != logits).any()
@@ -58,7 +58,7 @@ def test_predictions_on_padding_change_nothing():
 
 
 def test_a_longer_tail_of_padding_changes_nothing():
-  loss = next_token.NextTokenLoss()
+  loss = text_models.NextTokenLoss()
   logits = _logits()
   longer = np.pad(logits, [[0, 0], [0, 7], [0, 0]])
   labels = np.pad(_LABELS, [[0, 0], [0, 7]])
@@ -68,7 +68,7 @@ def test_a_longer_tail_of_padding_changes_nothing():
 
 
 def test_nothing_but_padding_has_no_loss():
-  loss = next_token.NextTokenLoss()
+  loss = text_models.NextTokenLoss()
   variable = tf.Variable(_logits())
   with tf.GradientTape() as tape:
     value = loss(np.zeros([2, 5], np.int64), variable)
@@ -81,7 +81,7 @@ def test_it_is_kerass_loss_under_a_mask():
   logits = tf.constant(_logits())
   logits._keras_mask = tf.not_equal(_LABELS, 0)
   assert float(keras(_LABELS, logits)) == pytest.approx(
-    float(next_token.NextTokenLoss()(_LABELS, _logits())), rel=1e-6
+    float(text_models.NextTokenLoss()(_LABELS, _logits())), rel=1e-6
   )
 
 
@@ -90,16 +90,16 @@ def test_metrics_count_real_tokens():
   predicted = np.array([[3, 5, 2, 0, 0], [1, 0, 0, 0, 1]])
   np.put_along_axis(logits, predicted[..., np.newaxis], 1.0, axis=-1)
   for left_out, expected in (((), 3 / 5), ((3,), 2 / 4), ((3, 4), 2 / 3)):
-    accuracy = next_token.TokenAccuracy(left_out=left_out)
+    accuracy = text_models.TokenAccuracy(left_out=left_out)
     accuracy.update_state(tf.constant(_LABELS), logits)
     assert float(accuracy.result()) == pytest.approx(expected)
-  tokens = next_token.NumTokens()
+  tokens = text_models.NumTokens()
   for _ in range(2):
     tokens.update_state(_LABELS, logits)
   assert int(tokens.result()) == 10
 
 
 def test_metrics_can_be_made_anew_from_their_configuration():
-  accuracy = next_token.TokenAccuracy(left_out=[3, 4], name='some')
-  again = next_token.TokenAccuracy.from_config(accuracy.get_config())
+  accuracy = text_models.TokenAccuracy(left_out=[3, 4], name='some')
+  again = text_models.TokenAccuracy.from_config(accuracy.get_config())
   assert again.name == 'some' and again._left_out == (0, 3, 4)

@@ -29,11 +29,10 @@ from tff_adaptive.lab.recording import client_states
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.training import accounting
+from tff_adaptive.lab.training import asynchronous
 from tff_adaptive.lab.training import initial_weights
 from tff_adaptive.lab.training import reuse
 from tff_adaptive.lab.training import traffic
-from tff_adaptive.lab.training.asynchrony import rounds as asynchronous
-from tff_adaptive.lab.training.asynchrony import schedule as schedule_lib
 from tff_adaptive.lab.training.data import batches
 from tff_adaptive.lab.training.data import datasets as data_lib
 from tff_adaptive.lab.training.data import remote_data
@@ -224,7 +223,7 @@ def make(
       runtime.data_announcer(),
     )
   trained: data_lib.Clients = made
-  if isinstance(participation, schedule_lib.Schedule):
+  if isinstance(participation, asynchronous.Schedule):
     trained = asynchronous.AsynchronousClients(made, participation)
   rounds = build_rounds(settings, task.model_fn, built, weights, **states)
   evaluator = reuse.evaluator(
@@ -328,7 +327,7 @@ def _participation(
   work = clients.num_batches if system_model.per_step else clients.num_examples
   if not settings.asynchronous:
     return availability_lib.Availability(cohort_fn, work, system_model, **more)
-  return schedule_lib.Schedule(
+  return asynchronous.Schedule(
     clients.client_ids,
     cohort_fn,
     work,

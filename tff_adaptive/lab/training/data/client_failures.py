@@ -25,11 +25,10 @@ import tensorflow as tf
 from tff_adaptive import errors
 from tff_adaptive import runtime
 from tff_adaptive.lab.training.data import datasets as data_lib
-from tff_adaptive.lab.training.data import prefetching
 from tff_adaptive.lab.training.loop import rounds as rounds_lib
 
 # Sources of a cohort's batches.
-Clients: TypeAlias = Union[prefetching.Prefetcher, data_lib.Clients]
+Clients: TypeAlias = Union[data_lib.Prefetcher, data_lib.Clients]
 
 # Maximum number of warnings of one kind, and of clients named in a warning.
 _SAID_IN_FULL = 3

@@ -27,7 +27,6 @@ from tff_adaptive.lab.recording import tensorboard
 from tff_adaptive.lab.training import accounting
 from tff_adaptive.lab.training.data import client_failures
 from tff_adaptive.lab.training.data import datasets as data_lib
-from tff_adaptive.lab.training.data import prefetching
 from tff_adaptive.lab.training.evaluation import (
   client_tests as client_tests_lib,
 )
@@ -237,9 +236,7 @@ class Training:
     )
     self._failure_handler = client_failures.ClientFailureHandler(
       self._rounds,
-      prefetching.Prefetcher(
-        parts.clients, parts.cohort_fn, cadence.total_rounds
-      ),
+      data_lib.Prefetcher(parts.clients, parts.cohort_fn, cadence.total_rounds),
       most=max_rejected_clients,
       say=say,
     )

@@ -1,1 +1,0 @@
-"""Asynchronous training: its schedule in virtual time, and its rounds."""

@@ -89,7 +89,7 @@ def test_a_grid_tunes_what_the_preset_trains(grid, preset):
   block = grids.of_paper(grid)[0]
   folder = '/'.join(grid.split('/')[:2])
   told = flags_lib.Flags().parse([f'--preset={folder}/{preset}']).settings
-  tuned = flags_lib.Flags().parse(flags_lib.words(block.points()[0])).settings
+  tuned = flags_lib.Flags().resolve(block.points()[0]).settings
   differs = {
     flag
     for flag, value in told.identity.items()
@@ -282,6 +282,13 @@ def test_axes_that_a_method_has_no_use_for_are_left_out():
     errors.SettingsError, match=r'--gamma_b=1.* does not use it'
   ):
     sweep_flags.parse(['--axis=algorithm=fedadam,fedavg', '--axis=gamma_b=1,2'])
+
+
+def test_federated_averaging_has_no_axis_of_fedprox():
+  sweep = sweep_flags.parse(
+    ['--axis=algorithm=fedavg,fedprox', '--axis=proximal_strength=0.1,1']
+  )
+  assert [p.identity['proximal_strength'] for p in sweep.points] == [0, 0.1, 1]
 
 
 def test_axes_of_one_optimizer_or_task_are_left_out_of_the_others():

@@ -158,8 +158,3 @@ def tasks_named(arguments: Sequence[str]) -> list[str]:
     if match := re.fullmatch('--?task(=.*)?', word, re.DOTALL):
       named.append(match[1][1:] if match[1] else after)
   return named
-
-
-def words(flags: Mapping[str, str]) -> list[str]:
-  """Formats flags as arguments of a command line."""
-  return [f'--{name}={text}' for name, text in flags.items()]

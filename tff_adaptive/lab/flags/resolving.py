@@ -219,7 +219,7 @@ def _choose(
   """Returns the requested method, or the one that the optimizers define."""
   proximal = given.get('proximal_strength')
   if given.get('algorithm') == 'fedavg' and proximal:
-    raise parameters.ParameterError(
+    raise parameters.UnusedError(  # An axis of a sweep leaves fedavg out.
       'proximal_strength',
       '{}={given} makes federated averaging FedProx: give {algorithm}=fedprox.',
       given=proximal,

@@ -96,6 +96,7 @@ def test_values_added_to_the_last_row(tmp_path):
   [
     (b'a,b\n1,2\n', 'first column is not "round"'),
     (b'round,a\n1,2\n2,3,4\n', 'Expected 2 fields in line 3, saw 3'),
+    (b'round,a\n1,2,3\n', 'its rows have more cells than its head'),
     (b'round,a\nx,2\n', "invalid literal for int() with base 10: 'x'"),
     (b'round,a\n2,2\n1,2\n', 'its rounds are not in order'),
     (b'round,client,a\n1,b,0.5\n1,c,half\n', "float: 'half'"),

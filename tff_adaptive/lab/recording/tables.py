@@ -60,6 +60,16 @@ def _lines(rows: Iterable[Iterable[str]]) -> str:
   return buffer.getvalue()
 
 
+def parse(text: str) -> pd.DataFrame:
+  """Parses a CSV file as text; raises `ValueError` if rows are too long."""
+  table = pd.read_csv(
+    io.StringIO(text), dtype=object, keep_default_na=False, lineterminator='\n'
+  )
+  if not isinstance(table.index, pd.RangeIndex):
+    raise ValueError('its rows have more cells than its head')
+  return table
+
+
 class RowFile:
   """A CSV file with rows by round, and the round in the first column.
 
@@ -97,13 +107,7 @@ class RowFile:
 
   def _parse(self, text: str) -> None:
     """Parses complete lines; raises `ValueError` if no run wrote them."""
-    table = pd.read_csv(
-      io.StringIO(text),
-      dtype=object,
-      keep_default_na=False,
-      lineterminator='\n',
-      index_col=False,
-    )
+    table = parse(text)
     if table.columns[0] != 'round':
       raise ValueError('its first column is not "round"')
     if not table['round'].astype(int).is_monotonic_increasing:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import io
 import pathlib
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -41,7 +40,7 @@ class Run:
     path: The folder.
     settings: The settings in hparams.json, by flag.
     rows: Rows of metrics.csv, as numbers by column, without empty cells.
-    clients: The table of clients.csv, one row per client on which the trained
+    clients: The numbers of clients.csv, one row per client on which the trained
       model was tested; empty if it was not.
     sweep: The sweep that the run belongs to, if any.
     directions: Whether higher is better, by metric, as far as the run or the
@@ -275,15 +274,15 @@ def load(
 
 
 def _read_clients(path: pathlib.Path) -> pd.DataFrame:
-  """Reads a table of single clients.
+  """Reads a table of single clients, without their names.
 
   Raises:
     SettingsError: If the table is damaged.
   """
   try:
     text = files.read(path).decode('utf-8')
-    table = pd.read_csv(io.StringIO(text), dtype={'client': str})
-    return table.astype({c: float for c in table if c != 'client'})
+    table = tables.parse(text).drop(columns='client', errors='ignore')
+    return table.replace('', 'nan').astype(float)
   except FileNotFoundError:
     return pd.DataFrame()
   except (OSError, ValueError) as e:

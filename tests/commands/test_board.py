@@ -149,7 +149,7 @@ _REFUSED = [
     ['board', '--algorithm=json:fedsps', '--space=space.json'],
     "fedsps's space tunes 'client_learning_rate'",
   ),
-  (['board', 'verify'], 'takes one file'),
+  (['board', 'verify'], 'verify ENTRY.json'),
   (['board', 'verify', 'older.json'], 'is of version 0'),
   (['board', 'verify', 'tampered.json'], 'was changed after'),
   (['board', 'baselines', '--methods=fedavg'], 'leave --methods out'),

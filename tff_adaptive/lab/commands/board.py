@@ -111,29 +111,28 @@ def main(arguments: Sequence[str]) -> int:
   values, words = build_options().read(arguments)
   root = pathlib.Path(values['root_output_dir']) / 'board'
   output = pathlib.Path(values['output_dir'] or root)
-  command, rest = (words[0], words[1:]) if words else ('', [])
-  if command not in ('', 'baselines', 'verify'):
+  command = words[0] if words else ''
+  if words not in ([], ['baselines']) and (command, len(words)) != (
+    'verify',
+    2,
+  ):
     raise errors.SettingsError(
-      f'board takes baselines or verify ENTRY.json, got {command!r}.'
-    )
-  if (len(rest) != 1) if command == 'verify' else rest:
-    raise errors.SettingsError(
-      'board verify takes one file, ENTRY.json; board and board baselines '
-      f'take none; got {", ".join(words)}.'
+      'board takes nothing, baselines or verify ENTRY.json, got '
+      f'{" ".join(words)!r}.'
     )
   if command == 'verify':
     # The only module that is imported is the one that the user names.
     if values['algorithm'] is not None:
       _import_method(values['algorithm'])
-    entry = entries.read(pathlib.Path(rest[0]))
-    return verify.verify(entry, root, _of_sweeps(values), _shared(values))
+    entry = entries.read(pathlib.Path(words[1]))
+    return verify.verify(entry, root, *_options(values))
   contestants = _contestants(values, command == 'baselines')
   chosen = _workloads(values)
   protocol = runner.QUICK if values['quick'] else runner.FULL
   if command == 'baselines':
     protocol = runner.BASELINE
   if values['algorithm'] is not None:
-    _runner(contestants[0], chosen, root, values).check()
+    runner.Runner(contestants[0], chosen, root, *_options(values)).check()
   folder = output / ('baselines' if command else 'entries')
   recorded = pathlib.Path(values['recorded_dir'])
   # Before hours of running: a file that cannot be used is an error at once.
@@ -183,23 +182,12 @@ def _place(
   print(page.write(output, list(named.values()), targets, names))
 
 
-def _of_sweeps(values: Mapping[str, Any]) -> dict[str, Any]:
-  return {name: values[name] for name in _OF_SWEEPS}
-
-
-def _shared(values: Mapping[str, Any]) -> dict[str, str]:
+def _options(values: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+  """Returns the flags of sweeps, and those of runs."""
   cache = values['cache_dir']
-  return {} if cache is None else {'cache_dir': cache}
-
-
-def _runner(
-  contestant: runner.Contestant,
-  chosen: Sequence[workloads_lib.Workload],
-  root: pathlib.Path,
-  values: Mapping[str, Any],
-) -> runner.Runner:
-  return runner.Runner(
-    contestant, chosen, root, _of_sweeps(values), _shared(values)
+  return (
+    {name: values[name] for name in _OF_SWEEPS},
+    {} if cache is None else {'cache_dir': cache},
   )
 
 
@@ -342,7 +330,7 @@ def _enter(
     print(f'{contestant.method}: recorded.')
     return older
   print(f'{contestant.method}: {", ".join(w.name for w in left)}', flush=True)
-  made = _runner(contestant, left, root, values)
+  made = runner.Runner(contestant, left, root, *_options(values))
   made.check_files()
   records = made.enter(protocol)
   entry = entries.Entry(

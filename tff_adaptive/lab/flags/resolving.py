@@ -4,7 +4,6 @@ Errors refer to flags by name; the caller formats them as --flag or `keyword`.
 """
 
 import dataclasses
-import math
 import re
 from collections.abc import Collection
 from collections.abc import Mapping
@@ -176,22 +175,14 @@ def _general(table: flag_table.FlagTable, given: Given) -> dict[str, Any]:
   return general
 
 
-def _is_target(text: str) -> bool:
-  name, _, value = text.rpartition(':')
-  try:
-    return bool(name) and (
-      value in ('max', 'min') or math.isfinite(float(value))
-    )
-  except ValueError:
-    return False
-
-
 # Flags with a format, its check, and its description.
 _FORMATS = (
   ('num_validation_examples', bool, '-1 (all) or at least 1'),
   (
     'target_metric',
-    _is_target,
+    re.compile(
+      r'.+:(max|min|[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?)', re.I
+    ).fullmatch,
     'NAME:VALUE, such as accuracy:0.95, or NAME:max or NAME:min',
   ),
   (

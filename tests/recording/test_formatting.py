@@ -43,27 +43,6 @@ def test_number(value, digits):
   assert formatting.number(value) == digits
 
 
-@pytest.mark.parametrize(
-  'numbers, words',
-  [
-    ((0.9318, 0.7718, 1.0), '0.93 [0.77, 1.00]'),
-    ((0.93178, 0.92968, 0.93388), '0.9318 [0.9297, 0.9339]'),
-    # Zero is not shown where there is none.
-    ((0.1325, 0.003, 0.262), '0.133 [0.003, 0.262]'),
-    ((0.1325, 0.0, 0.262), '0.13 [0.00, 0.26]'),
-    # No more digits than a number of six has.
-    ((0.5, 0.49999999, 0.50000001), '0.500000 [0.500000, 0.500000]'),
-    ((16017.5, 15000.0, 17035.0), '16,018 [15,000, 17,035]'),
-    ((1e-12, 0.5e-12, 1.5e-12), '1e-12 [5e-13, 1.5e-12]'),
-    ((0.5, 0.5, 0.5), '0.5'),
-    ((0.5, float('nan'), float('nan')), '0.5'),
-    ((0.5, float('-inf'), float('inf')), '0.5'),
-  ],
-)
-def test_intervals_have_two_digits_of_their_width(numbers, words):
-  assert formatting.with_interval(*numbers) == words
-
-
 def test_columns_are_aligned():
   rows = [['a', 'loss', ''], ['longer', '1', '22']]
   assert formatting.aligned(rows, left=1) == [

@@ -1,6 +1,5 @@
 """Formatting of numbers, times and tables."""
 
-import math
 import re
 from collections.abc import Sequence
 
@@ -66,30 +65,6 @@ def number(value: float) -> str:
 def fixed(value: float, decimals: int) -> str:
   """Formats a number with a fixed number of decimals, or large ones in e."""
   return f'{value:.3e}' if abs(value) >= 1e7 else f'{value:,.{decimals}f}'
-
-
-def with_interval(middle: float, low: float, high: float) -> str:
-  """Formats a number with an interval: '0.932 [0.927, 0.936]'.
-
-  The number of decimals shows two significant digits of the interval's half
-  width.
-  """
-  half = (high - low) / 2
-  if not (math.isfinite(half) and math.isfinite(middle)) or half <= 0:
-    return number(middle)
-  # Shows at most six significant digits of the largest number.
-  largest = max(abs(v) for v in (middle, low, high))
-  most = 5 - math.floor(math.log10(largest))
-  decimals = min(1 - math.floor(math.log10(half)), most)
-  # Nonzero numbers must not be printed as zero.
-  while decimals < most and any(
-    v and not float(f'{v:.{max(decimals, 0)}f}') for v in (middle, low, high)
-  ):
-    decimals += 1
-  if decimals > 8:
-    return f'{middle:.4g} [{low:.4g}, {high:.4g}]'
-  shown = (f'{v:,.{max(decimals, 0)}f}' for v in (middle, low, high))
-  return '{} [{}, {}]'.format(*shown)
 
 
 def printable(text: str) -> str:

@@ -253,7 +253,8 @@ def _gap(
   if ends is None:
     return f'{gap:.2g}, too few seeds to tell'
   low, high = sorted(sign * end for end in ends)
-  shown = formatting.with_interval(gap, low, high)
+  [texts] = Column('', [scores.Mean(gap, low, high, 3, 3)]).texts()
+  shown = ' '.join(texts).rstrip()
   return shown if low > 0 else f'{shown}, perhaps by chance'
 
 

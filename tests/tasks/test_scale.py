@@ -1,6 +1,5 @@
 """Stack Overflow's size, simulated: 300,000 users in one SQLite file."""
 
-import resource
 import sqlite3
 import subprocess
 import sys
@@ -11,7 +10,6 @@ import pytest
 import tasks
 from tasks import client_data
 from tasks.formats import sqlite_files
-from tasks.text import stackoverflow
 from tests.tasks import helpers
 
 _USERS = 300_000
@@ -134,14 +132,3 @@ def test_a_client_is_found_without_searching(folder):
   for client_id in last:
     assert len(list(data.create_tf_dataset_for_client(client_id))) == 3
   assert (time.perf_counter() - begin) / len(last) < 0.1
-
-
-@pytest.mark.slow
-def test_counting_words_is_bounded_by_the_vocabulary(folder):
-  path = folder / 'stackoverflow.sqlite'
-  words_of = lambda blob: [blob.hex()]
-  before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-  counts = stackoverflow.count_by_client(path, 'train', words_of)
-  grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-  assert len(counts) <= _KINDS and sum(counts.values()) == 3 * _USERS
-  assert grown < 50 * 1024  # Kibibytes.

@@ -117,10 +117,10 @@ def test_cache_keeps_to_its_budget():
     expected = batches(free.for_client(c, 1))
     assert batches(clients.for_client(c, 1)) == expected
     assert batches(nothing.for_client(c, 1)) == expected
-    assert clients.cached_bytes <= 2 * client_bytes
-  assert clients.cached_bytes == 2 * client_bytes
-  assert free.cached_bytes == 4 * client_bytes
-  assert nothing.cached_bytes == 0
+    assert clients.cache.currsize <= 2 * client_bytes
+  assert clients.cache.currsize == 2 * client_bytes
+  assert free.cache.currsize == 4 * client_bytes
+  assert nothing.cache.currsize == 0
 
 
 def test_least_recently_used_client_is_dropped():
@@ -192,7 +192,7 @@ def test_strings_and_a_client_without_examples():
     for c in 'abc'
   ]
   assert lengths == [[[5, 6]], [], [[2]]]
-  assert clients.cached_bytes == 13
+  assert clients.cache.currsize == 13
 
 
 def test_examples_of_varying_shape():
@@ -211,7 +211,7 @@ def test_examples_of_varying_shape():
   clients = data.ClientDatasets(datasets, seed=0)
   (batch,) = clients.for_client('bcd', 1).as_numpy_iterator()
   assert batch.tolist() == [[0, 0, 0], [0, 1, 0], [0, 1, 2]]
-  assert clients.cached_bytes == 0
+  assert clients.cache.currsize == 0
 
 
 def test_client_that_cannot_be_read():

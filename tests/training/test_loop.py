@@ -255,19 +255,6 @@ def test_signal_between_rounds_saves_the_last_complete_round(tmp_path, train):
   assert (tmp_path / 'checkpoints' / 'round_4.safetensors').is_file()
 
 
-def test_clients_left_out_are_named(train, tmp_path):
-  stream = Sayings()
-  train(
-    tmp_path,
-    report={'clients/count': np.int32(2), 'clients/rejected': np.int32(1)},
-    stream=stream,
-  )
-  assert 'Round 1: 1 of 2 clients sent an update that is not' in stream.text
-  assert 'their data are finite: a lower client learning' in stream.text
-  assert 'Round 4:' not in stream.text
-  assert '7 rounds excluded clients' in stream.text
-
-
 @pytest.mark.parametrize(
   'report, saying',
   [

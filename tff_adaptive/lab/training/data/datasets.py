@@ -175,6 +175,7 @@ class ClientDatasets:
 
   Attributes:
     client_ids: All training clients, in the task's order.
+    cache: Raw examples by client id, limited by their bytes.
     prepared_ahead: Whether a round's data may be prepared in another thread
       while the previous round trains. False if preprocessing may depend on
       TensorFlow's global seed.
@@ -207,7 +208,7 @@ class ClientDatasets:
     self._clients = datasets.train_data
     self._preprocess_fn = datasets.train_preprocess_fn
     self._seed = seed
-    self._cache: Any = cachetools.LRUCache(cache_bytes, getsizeof=nbytes)
+    self.cache: Any = cachetools.LRUCache(cache_bytes, getsizeof=nbytes)
     self.client_ids = list(self._clients.client_ids)
     if not self.prepared_ahead:
       # Preprocessing may use operations that read the global seed while they
@@ -288,19 +289,14 @@ class ClientDatasets:
 
   def _raw(self, client_id: str) -> Any:
     """Returns a client's raw examples, cached or loaded."""
-    if client_id in self._cache:
-      return self._cache[client_id]
+    if client_id in self.cache:
+      return self.cache[client_id]
     raw = self._load(client_id)
     if not isinstance(raw, tf.data.Dataset):
       # Raised by cachetools for what is larger than the whole cache.
       with contextlib.suppress(ValueError):
-        self._cache[client_id] = raw
+        self.cache[client_id] = raw
     return raw
-
-  @property
-  def cached_bytes(self) -> int:
-    """Current size of the cache of raw examples, in bytes."""
-    return int(self._cache.currsize)
 
   def _load(self, client_id: str) -> Any:
     """Loads a client's raw examples: stacked tensors, or a dataset."""

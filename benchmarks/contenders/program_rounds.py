@@ -59,7 +59,7 @@ def main() -> None:
     server_learning_rate=workload.SERVER_RATE,
     server_adaptivity=workload.SERVER_EPSILON,
     beta_2=workload.SERVER_BETA_2,
-    server_adam_variant='reference',
+    variant='reference',
     total_rounds=options.rounds,
     rounds_per_eval=options.rounds + 1,
     rounds_per_checkpoint=options.rounds + 1,

@@ -53,11 +53,15 @@ def test_what_rounds_wait_for_their_data(tmp_path):
 
 
 @pytest.mark.slow
-def test_clients_together(tmp_path):
+def test_clients_in_lockstep(tmp_path):
   text = _run(
-    tmp_path, 'benchmarks/together.py', '--clients=2', '--steps=2', '--rounds=1'
+    tmp_path,
+    'benchmarks/lockstep.py',
+    '--tasks=quadratics',
+    '--methods=fedadam',
+    '--rounds=1',
   )
-  assert re.search(r'^tag .*e-0[6-9]$', text, re.MULTILINE), text
+  assert re.search(r'^quadratics,fedadam,.*e-0[6-9]$', text, re.MULTILINE), text
 
 
 def test_the_best_rate_of_a_client_in_a_sweep(tmp_path, monkeypatch, capsys):

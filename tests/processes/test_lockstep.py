@@ -185,6 +185,16 @@ def test_a_client_that_diverges_is_left_out_alone():
   _check_equal(_run(process, 'true', data, rounds=1), alone)
 
 
+def test_a_client_that_fails_is_named():
+  arrays = _clients()
+  arrays[3][1][7] = 9  # There are four classes.
+  process = algorithms.build('fedadam', _model_fn(2))
+  data = [_as_rows(own) for own in arrays]
+  with pytest.raises(runtime.ClientFailure, match='Client 3 of 6') as caught:
+    _run(process, 'true', data, rounds=1)
+  assert caught.value.client_index == 3
+
+
 def test_what_cannot_train_together_trains_alone_and_says_why(caplog):
   process = algorithms.build('fedadam', linear.functional_model())
   runtime.set_in_process_context(vectorize_clients='true')

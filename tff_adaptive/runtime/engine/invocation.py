@@ -121,6 +121,10 @@ class Invocation:
         try:
           self._run_together(phase, phase.together)
           return
+        except lockstep.GroupFailed:
+          # Alone, to find the client that fails.
+          self._run_alone(phase)
+          return
         except lockstep.CannotVectorize as e:
           phase.alone_because = str(e)
           phase.together = None
@@ -142,12 +146,15 @@ class Invocation:
     with self.resources.aggregating():
       shared = [self.server[leaf.slot] for leaf in phase.fold.shared]
     totals = [self.server[slot] for slot in phase.zero]
+    kept: dict[int, nodes_lib.ClientTensors] = {}
     for block in lockstep.blocks(len(self.clients), phase.client.output_bytes):
       groups = self._run_block(together, rows, block)
       with self.resources.aggregating():
         totals = self._add_groups(phase, totals, shared, groups)
       for members, outputs in groups:
-        self._keep(phase, members, outputs)
+        kept.update(self._kept(phase, members, outputs))
+    for index, local in kept.items():
+      self.clients[index] = local
     for slot, tensor in zip(phase.total, totals):
       self.server[slot] = tensor
 
@@ -222,21 +229,23 @@ class Invocation:
       self.resources.server_device,
     )
 
-  def _keep(
+  def _kept(
     self,
     phase: phases.Phase,
     group: Sequence[int],
     outputs: dict[int, tf.Tensor],
-  ) -> None:
-    """Keeps what later phases need of each client."""
+  ) -> dict[int, nodes_lib.ClientTensors]:
+    """Returns what later phases need of each client of a group."""
     made = {s: tf.unstack(outputs[s]) for s in phase.keep if s in outputs}
+    kept = {}
     for place, index in enumerate(group):
       local = self.clients[index]
-      self.clients[index] = {
+      kept[index] = {
         slot: made[slot][place] if slot in made else local[slot]
         for slot in phase.keep
         if slot in made or slot in local
       }
+    return kept
 
   def _run_alone(self, phase: phases.Phase) -> None:
     """Runs clients one by one, in parallel threads."""

@@ -1,0 +1,115 @@
+"""Rounds with clients one at a time and in lockstep, taking turns.
+
+  python benchmarks/lockstep.py [--tasks=digits,hospitals] [--methods=fedadam]
+      [--clients=10] [--rounds=40] [--output=lockstep.csv]
+
+A round is that of `process.next` on the in-process runtime, metrics included,
+with the batches that `main.py` would hand it; preparing them is not counted.
+Medians after warm-up, the ratio of both, seconds of the first round, and the
+largest relative difference of the weights after three rounds (training
+amplifies rounding).
+"""
+
+import argparse
+import csv
+import io
+import pathlib
+import statistics
+import sys
+import time
+
+import numpy as np
+import tensorflow as tf
+
+import tasks
+from tff_adaptive import algorithms
+from tff_adaptive import runtime
+from tff_adaptive.lab.training.data import batches
+
+_CHOICES = ('false', 'true')
+_WARM_UP = 3
+
+
+def main() -> None:
+  """Measures and prints a row per task and method."""
+  parser = argparse.ArgumentParser(description=__doc__)
+  parser.add_argument('--tasks', default='digits,hospitals,quadratics')
+  parser.add_argument('--methods', default='delta_sgd,fedadam')
+  parser.add_argument('--clients', type=int, default=10)
+  parser.add_argument('--rounds', type=int, default=40)
+  parser.add_argument('--output', help='CSV file; by default only printed')
+  options = parser.parse_args()
+  runtime.set_threads_per_operation(1)
+  rows = []
+  for task in options.tasks.split(','):
+    for method in options.methods.split(','):
+      rows.append(_measure(task, method, options.clients, options.rounds))
+      print(rows[-1], file=sys.stderr, flush=True)
+  text = io.StringIO()
+  writer = csv.DictWriter(text, rows[0], lineterminator='\n')
+  writer.writeheader()
+  writer.writerows(rows)
+  print(text.getvalue(), end='')
+  if options.output:
+    pathlib.Path(options.output).write_text(text.getvalue(), encoding='utf-8')
+
+
+def _measure(name: str, method: str, count: int, rounds: int) -> dict[str, str]:
+  task = tasks.create(name)
+  clients = batches.training_clients(
+    task.datasets, seed=0, cache_bytes=2**30, as_lists=True
+  )
+  process = algorithms.build(method, task.model_fn)
+  contexts = [
+    runtime.create_in_process_context(vectorize_clients=choice)
+    for choice in _CHOICES
+  ]
+  initial = process.initialize()
+  cohort = clients.client_ids[:count]
+  state = dict.fromkeys(_CHOICES, initial)
+  kept = {}
+  if hasattr(process, 'initialize_client_state'):
+    fresh = [process.initialize_client_state() for _ in cohort]
+    kept = {choice: list(fresh) for choice in _CHOICES}
+  seconds: dict[str, list[float]] = {choice: [] for choice in _CHOICES}
+  difference = 0.0
+  for number in range(1, rounds + _WARM_UP + 1):
+    data = clients.for_round(number, cohort).batches
+    for choice, context in zip(_CHOICES, contexts):
+      runtime.set_default_context(context)
+      arguments = [kept[choice]] if kept else []
+      begin = time.perf_counter()
+      output = process.next(state[choice], *arguments, data)
+      seconds[choice].append(time.perf_counter() - begin)
+      state[choice] = output.state
+      if kept:
+        kept[choice] = output.client_states
+    if number == _WARM_UP:
+      difference = _difference(
+        *(process.get_model_weights(s) for s in state.values())
+      )
+  apart, together = (
+    statistics.median(seconds[choice][_WARM_UP:]) for choice in _CHOICES
+  )
+  return {
+    'task': name,
+    'method': method,
+    'clients': str(len(cohort)),
+    'apart_ms': f'{1e3 * apart:.2f}',
+    'together_ms': f'{1e3 * together:.2f}',
+    'ratio': f'{apart / together:.2f}',
+    'first_apart_s': f'{seconds["false"][0]:.2f}',
+    'first_together_s': f'{seconds["true"][0]:.2f}',
+    'difference': f'{difference:.0e}',
+  }
+
+
+def _difference(ours, theirs) -> float:
+  return max(
+    float(np.max(np.abs(a - b)) / max(np.max(np.abs(b)), 1e-9))
+    for a, b in zip(tf.nest.flatten(ours), tf.nest.flatten(theirs), strict=True)
+  )
+
+
+if __name__ == '__main__':
+  main()

@@ -191,6 +191,7 @@ def test_exported_model_predicts_as_the_run_did(tmp_path, capsys):
     ['--asynchronous', '--client_devices=cross_silo'],
     ['--algorithm=fedada2_blended', '--lora_rank=2'],
     ['--algorithm=centralized'],
+    ['--runtime=native'],
   ],
 )
 def test_settings_come_back_from_what_a_run_wrote(tmp_path, arguments):
@@ -200,6 +201,7 @@ def test_settings_come_back_from_what_a_run_wrote(tmp_path, arguments):
   told = flags.Flags().parse([*arguments, '--total_rounds=2', '--seed=4'])
   again = export.settings_of(results.load(folder))
   expected = dict(told.settings.identity, rounds_per_eval=2)
+  expected['runtime'] = 'in_process'
   assert again.identity == expected
   assert again.folder == folder
 

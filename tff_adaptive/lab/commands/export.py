@@ -155,6 +155,7 @@ def settings_of(
     'num_validation_examples': -1,
     **known,
     'evaluate_clients_under_dp': 'evaluate_clients' in known,
+    'runtime': 'in_process',  # Nothing is trained.
     'root_output_dir': str(run.path.parent),
     'experiment_name': run.path.name,
   }
@@ -218,10 +219,7 @@ def export(
   if cache_dir is None and not info.model_from_data:
     elsewhere['data'] = 'synthetic'
   options |= {k: v for k, v in elsewhere.items() if k in options}
-  # Nothing is trained, so no runtime with workers need be started.
-  settings = dataclasses.replace(
-    settings, task_options=options, runtime='in_process'
-  )
+  settings = dataclasses.replace(settings, task_options=options)
   with files.RunFolder(path) as folder:
     round_number, trained = _restore(settings, folder, which)
   if not diverged:

@@ -152,7 +152,8 @@ def collect(folder, column=None, costs=False, join=()):
         {**place, **{k: row[k] for k in ('status', 'rounds', 'metric')}}
         | {k: rounded(row[k]) for k in MEASURES}
       )
-      points = list(zip(*run.series(column or f'validation/{row["metric"]}')))
+      curve = run.table[column or f'validation/{row["metric"]}'].dropna()
+      points = list(zip(run.table['round'][curve.index].astype(int), curve))
       spent = costs_of(run) if costs else {}
       curves += [
         {**place, 'round': number, 'value': f'{value:.{_DIGITS}g}'}

@@ -68,7 +68,7 @@ def test_every_sweep_of_a_study_can_be_parsed(tmp_path, monkeypatch):
     f'printf "%s\\n" "$*" >> {tmp_path}/calls\n'
   )
   recorder.chmod(0o755)
-  assert len(_STUDIES) == 13
+  assert len(_STUDIES) == 14
   for script, arguments in _STUDIES:
     words = [
       w.replace('DATA', 'd').replace('RUNS', f'{tmp_path}/r')

@@ -33,6 +33,7 @@ class WeightedByOptimizer(exchange.Exchange):
   server='adagrad',
   fixes=('client',),
   accepts={'server': methods.ADAPTIVE},
+  defaults={'server_learning_rate': 0.03},
   client_words='sampled by each client',
   server_words='Adagrad, Adam, Yogi, AMS',
   costs=methods.Costs(optimizer=3.008, holds='its own'),

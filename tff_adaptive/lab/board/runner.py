@@ -44,8 +44,8 @@ class Protocol:
     seeds: Fresh ones, for every setting that tuning selects.
     budgets: Numbers of trials for which results are published.
     tuning_seed: Not among those that are reported.
-    resampled: Whether a budget's setting is the best in each of many orders of
-      the trials; else it is the best of the first ones.
+    resampled: Whether a budget's setting is the best of that many trials in
+      random order; else it is the best of the first ones.
     untuned: Whether the defaults are run.
   """
 

@@ -165,32 +165,33 @@ def score(cost: np.ndarray, reference: np.ndarray) -> np.ndarray:
   return np.clip((widest - ratio) / (2 * widest), 0, 1)
 
 
-def selection(
-  losses: Sequence[float], budget: int, *, orders: int = 1000, seed: int = 0
-) -> np.ndarray:
-  """Returns how often each trial is the best of the first `budget`.
+def selection(losses: Sequence[float], budget: int) -> np.ndarray:
+  """Returns how likely each trial is the best of `budget` in random order.
+
+  Of n trials the r-th best is, with probability C(n - r, k - 1) / C(n, k), the
+  best of k; trials with equal losses share theirs.
 
   Args:
     losses: Final validation loss of each trial; not finite if it diverged,
       which is the worst.
-    budget: Trials that are looked at, at most as many as there are.
-    orders: Random orders of the trials.
-    seed: Of these.
+    budget: Trials that are looked at, k, at most as many as there are.
 
   Returns:
-    Shares that add up to 1, [trials].
+    Probabilities that add up to 1, [trials].
   """
-  if not 1 <= budget <= len(losses):
+  count = len(losses)
+  if not 1 <= budget <= count:
     raise ValueError(
-      f'`budget` must be from 1 to {len(losses)}, the number of trials, got '
-      f'{budget}.'
+      f'`budget` must be from 1 to {count}, the number of trials, got {budget}.'
     )
   ranked = np.where(np.isfinite(losses), losses, np.inf)
-  rng = np.random.default_rng(seed)
-  shuffled = rng.permuted(np.tile(np.arange(len(losses)), (orders, 1)), axis=1)
-  first = shuffled[:, :budget]
-  best = first[np.arange(orders), np.argmin(ranked[first], axis=1)]
-  return np.bincount(best, minlength=len(losses)) / orders
+  by_rank = np.array(
+    [math.comb(count - r, budget - 1) for r in range(1, count + 1)]
+  ) / math.comb(count, budget)
+  chances = np.empty(count)
+  chances[np.argsort(ranked, kind='stable')] = by_rank
+  _, alike = np.unique(ranked, return_inverse=True)
+  return (np.bincount(alike, chances) / np.bincount(alike))[alike]
 
 
 @dataclasses.dataclass(frozen=True)

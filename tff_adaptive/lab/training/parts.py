@@ -207,9 +207,6 @@ def make(
     weights = initial_weights.load(task.model_fn, place)
   clients = training_data(settings, task)
   participation = _participation(settings, clients, cohort_fn, built.process)
-  states = {}
-  if built.process is not None:
-    states = _states(settings, clients.client_ids, built.process, participation)
   made: asynchronous.Clients = clients
   if settings.runtime == 'ray' and built.process is not None:
     counts = client_data.example_counts(task.datasets.train_data)
@@ -225,7 +222,14 @@ def make(
   trained: data_lib.Clients = made
   if isinstance(participation, asynchronous.Schedule):
     trained = asynchronous.AsynchronousClients(made, participation)
-  rounds = build_rounds(settings, task.model_fn, built, weights, **states)
+  rounds = build_rounds(
+    settings,
+    task.model_fn,
+    built,
+    weights,
+    client_ids=clients.client_ids,
+    participation=participation,
+  )
   evaluator = reuse.evaluator(
     reuse.model_key(settings, task),
     lambda: evaluation.Evaluator(task.model_fn),
@@ -365,7 +369,9 @@ def build_rounds(
   model_fn: Callable[[], tff.learning.models.VariableModel],
   built: Built,
   weights: tff.learning.models.ModelWeights,
-  **states: Any,
+  *,
+  client_ids: Optional[Sequence[str]] = None,
+  participation: Any = None,
 ) -> rounds_lib.Rounds:
   """Builds the rounds of a run, in their initial state.
 
@@ -374,9 +380,21 @@ def build_rounds(
     model_fn: Returns its task's model.
     built: The process and pieces built from its plan.
     weights: The initial model weights, as arrays.
-    **states: Further arguments of the rounds: schedule and stores of client
-      states. Without them the rounds can only restore a model.
+    client_ids: The task's clients. Without them the rounds can only restore a
+      model.
+    participation: The clients that answer; a schedule in asynchronous training.
   """
+  folder = files.RunFolder(settings.folder)
+
+  def store(path: pathlib.Path) -> rounds_lib.Store:
+    if client_ids is None:
+      return client_states.ClientStates
+    memory_bytes = settings.client_state_mib * 2**20
+    return lambda fresh: client_states.ClientStates(fresh, path, memory_bytes)
+
+  kept: dict[str, Any] = dict(
+    store=store(folder.client_states), client_ids=client_ids
+  )
   rounds: rounds_lib.Rounds
   if built.process is None:
     rounds = centralized.CentralizedRounds(
@@ -390,40 +408,21 @@ def build_rounds(
     if isinstance(built.process, processes.BufferedLearningProcess):
       assert settings.concurrency is not None
       rounds = asynchronous.AsynchronousRounds(
-        built.process, state, concurrency=settings.concurrency, **states
+        built.process,
+        state,
+        concurrency=settings.concurrency,
+        schedule=participation,
+        discount=asynchronous.discount_of(settings.staleness),
+        received_store=store(folder.received),
+        **kept,
       )
     else:
       rounds = rounds_lib.LearningRounds(
         built.process,
         state,
         whole_updates=not settings.plan.aggregation.formula,
-        **states,
+        **kept,
       )
   if settings.ema_decay is None:
     return rounds
   return rounds_lib.AveragedRounds(rounds, settings.ema_decay)
-
-
-def _states(
-  settings: settings_lib.Settings,
-  client_ids: Sequence[str],
-  process: processes.Process,
-  participation: Optional[availability_lib.Participation],
-) -> dict[str, Any]:
-  """Returns the arguments `states` of `build_rounds`."""
-  folder = files.RunFolder(settings.folder)
-
-  def store(path: pathlib.Path) -> Callable[[Any], client_states.ClientStates]:
-    memory_bytes = settings.client_state_mib * 2**20
-    return lambda fresh: client_states.ClientStates(fresh, path, memory_bytes)
-
-  states: dict[str, Any] = dict(
-    client_ids=client_ids, store=store(folder.client_states)
-  )
-  if isinstance(process, processes.BufferedLearningProcess):
-    states |= dict(
-      schedule=participation,
-      discount=asynchronous.discount_of(settings.staleness),
-      received_store=store(folder.received),
-    )
-  return states

@@ -65,7 +65,7 @@ def test_every_method_says_what_it_does(name):
     (
       'fedadam',
       {'gamma': 1.0},
-      '`gamma`=1.0 would be ignored: the algorithm fedadam ',
+      'the client optimizer sgd does not use it, but `client_optimizer`=delta',
     ),
     ('fedavg', {'momentum': 0.9}, '`momentum`=0.9 would be ignored'),
     ('delta_sgd', {'client_learning_rate': 1.0}, 'does not use'),

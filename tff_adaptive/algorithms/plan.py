@@ -348,7 +348,8 @@ def resolve(
 def _stray(plan: Plan, name: str, value: Any) -> parameters.ParameterError:
   """Builds the error about a hyperparameter that the method does not use."""
   who, choice, users = _users(plan, name)
-  hint = parameters.suggestion(name, plan.slots)
+  # In braces, so that the caller's own names are shown.
+  hint = parameters.suggestion(name, {f'{{{slot}}}' for slot in plan.slots})
   if users:
     others = f' (or {", ".join(users[1:4])})' if users[1:] else ''
     hint = f', but {{{choice}}}={users[0]} does{others}'

@@ -151,8 +151,9 @@ class Options:
   def refuse_unknown(self, words: Sequence[str]) -> None:
     """Raises `SettingsError` if a flag is among the remaining arguments."""
     for word in words:
-      if word.startswith('-'):
-        raise refusal(self.unknown(word.lstrip('-').partition('=')[0]))
+      name = word.lstrip('-').partition('=')[0]
+      if name and name != word:
+        raise refusal(self.unknown(name))
 
   def unknown(self, name: str) -> parameters.ParameterError:
     """Builds the error about a flag that the command does not have."""

@@ -121,22 +121,30 @@ class Invocation:
         try:
           self._run_together(phase, phase.together)
           return
-        except lockstep.GroupFailed:
+        except lockstep.GroupFailed as e:
           # Alone, to find the client that fails.
           self._run_alone(phase)
+          # None does, so it is due to the form for several clients.
+          phase.alone_because = str(e).partition('\n')[0]
+          phase.together = None
+          self._say_alone(phase)
           return
         except lockstep.CannotVectorize as e:
           phase.alone_because = str(e)
           phase.together = None
-      if phase.alone_because:
-        asked = self.resources.vectorize_clients == 'true'
-        _logger.log(
-          logging.WARNING if asked else logging.INFO,
-          'Clients train one at a time: %s.',
-          phase.alone_because,
-        )
-        phase.alone_because = ''
+      self._say_alone(phase)
     self._run_alone(phase)
+
+  def _say_alone(self, phase: phases.Phase) -> None:
+    """Logs once why clients train one at a time."""
+    if phase.alone_because:
+      asked = self.resources.vectorize_clients == 'true'
+      _logger.log(
+        logging.WARNING if asked else logging.INFO,
+        'Clients train one at a time: %s.',
+        phase.alone_because,
+      )
+      phase.alone_because = ''
 
   def _run_together(
     self, phase: phases.Phase, together: lockstep.Together

@@ -234,10 +234,10 @@ class Together:
         # Not `wrap_function`, in whose graphs Keras builds no models.
         traced = tf.function(body, input_signature=specs, autograph=False)
         concrete = traced.get_concrete_function()
+        self._functions[key] = tff_functions.FastFunction(concrete)
       except (ValueError, TypeError, NotImplementedError) as e:
         reason = str(e).partition('\n')[0]
         raise CannotVectorize(reason) from e
-      self._functions[key] = tff_functions.FastFunction(concrete)
     return self._functions[key]
 
   def _build(

@@ -17,7 +17,7 @@ from tff_adaptive import training
     ),
     (
       lambda: algorithms.check('fedadam', server_learning_rat=1),
-      r'does not use it \(did you mean server_learning_rate',
+      r'does not use it \(did you mean `server_learning_rate`',
     ),
     (
       lambda: algorithms.check('fedavg', client_optimizer='addam'),

@@ -134,6 +134,6 @@ def test_a_direction_that_is_not_known_is_asked_for(tmp_path, capsys):
     starred = {
       name
       for name, cells in zip(('run_1', 'faster'), lines, strict=False)
-      if cells[head.index('val. metric') - len(head)].endswith('*')
+      if cells[head.index('Validation mine') - len(head)].endswith('*')
     }
     assert starred == {best}, table

@@ -277,12 +277,18 @@ class Fold:
       def add(
         index: tf.Tensor, values: list[tf.Tensor]
       ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        known = {**shared, **state, **dict(zip(others, values))}
+        # The identity moves tensors of the outer graph into the loop's.
+        known = {
+          leaf: tf.identity(tensor)
+          for leaf, tensor in {**shared, **state}.items()
+          if leaf in needed
+        }
         known |= {
           leaf: value[index]
           for leaf, value in clients.items()
           if leaf in needed
         }
+        known |= dict(zip(others, values))
         return index + 1, nodes_lib.build_nodes(self.nodes, known, updates)
 
       count = next(iter(clients.values())).shape[0]

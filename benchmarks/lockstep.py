@@ -5,9 +5,7 @@
 
 A round is that of `process.next` on the in-process runtime, metrics included,
 with the batches that `main.py` would hand it; preparing them is not counted.
-Medians after warm-up, the ratio of both, seconds of the first round, and the
-largest relative difference of the weights after three rounds (training
-amplifies rounding).
+Medians after warm-up, their ratio, and seconds of the first round.
 """
 
 import argparse
@@ -17,9 +15,6 @@ import pathlib
 import statistics
 import sys
 import time
-
-import numpy as np
-import tensorflow as tf
 
 import tasks
 from tff_adaptive import algorithms
@@ -72,7 +67,6 @@ def _measure(name: str, method: str, count: int, rounds: int) -> dict[str, str]:
     fresh = [process.initialize_client_state() for _ in cohort]
     kept = {choice: list(fresh) for choice in _CHOICES}
   seconds: dict[str, list[float]] = {choice: [] for choice in _CHOICES}
-  difference = 0.0
   for number in range(1, rounds + _WARM_UP + 1):
     data = clients.for_round(number, cohort).batches
     for choice, context in zip(_CHOICES, contexts):
@@ -84,10 +78,6 @@ def _measure(name: str, method: str, count: int, rounds: int) -> dict[str, str]:
       state[choice] = output.state
       if kept:
         kept[choice] = output.client_states
-    if number == _WARM_UP:
-      difference = _difference(
-        *(process.get_model_weights(s) for s in state.values())
-      )
   apart, together = (
     statistics.median(seconds[choice][_WARM_UP:]) for choice in _CHOICES
   )
@@ -100,15 +90,7 @@ def _measure(name: str, method: str, count: int, rounds: int) -> dict[str, str]:
     'ratio': f'{apart / together:.2f}',
     'first_apart_s': f'{seconds["false"][0]:.2f}',
     'first_together_s': f'{seconds["true"][0]:.2f}',
-    'difference': f'{difference:.0e}',
   }
-
-
-def _difference(ours, theirs) -> float:
-  return max(
-    float(np.max(np.abs(a - b)) / max(np.max(np.abs(b)), 1e-9))
-    for a, b in zip(tf.nest.flatten(ours), tf.nest.flatten(theirs), strict=True)
-  )
 
 
 if __name__ == '__main__':

@@ -171,7 +171,10 @@ class Invocation:
   ) -> list[tuple[Sequence[int], dict[int, tf.Tensor]]]:
     """Runs some clients in groups; returns each group's stacked outputs."""
     members = lockstep.groups(
-      block, rows, self.resources.max_concurrent_clients
+      block,
+      rows,
+      self.resources.max_concurrent_clients,
+      together.received_bytes,
     )
     size = lockstep.rounded_up(max(map(len, members)))
     function = together.function(size, rows.padded_size, rows.components)

@@ -112,6 +112,8 @@ _BLOCK_BYTES = 64 << 20
 _MOST_IN_BLOCK = 512
 # Fewer clients do not divide a call's cost by much.
 _LEAST_IN_GROUP = 4
+# A group's steps with such models are all calls, which threads do not speed up.
+_TINY_BYTES = 16 << 10
 # More clients divide what is left of it by little.
 _MOST_IN_GROUP = 64
 
@@ -128,18 +130,22 @@ def blocks(count: int, output_bytes: int | None) -> list[range]:
   return [range(i, min(i + size, count)) for i in range(0, count, size)]
 
 
-def groups(block: range, rows: Rows, threads: int) -> list[Sequence[int]]:
+def groups(
+  block: range, rows: Rows, threads: int, received_bytes: int | None
+) -> list[Sequence[int]]:
   """Divides a block into groups of clients with similar numbers of steps.
 
   Args:
     block: The clients, by index.
     rows: The clients' data.
     threads: Number of groups that run at once.
+    received_bytes: Size of what a client receives; `None` if unknown.
 
   Returns:
     The groups, those with the most steps first.
   """
-  wanted = max(1, min(threads, len(block) // _LEAST_IN_GROUP))
+  tiny = received_bytes is not None and received_bytes <= _TINY_BYTES
+  wanted = 1 if tiny else max(1, min(threads, len(block) // _LEAST_IN_GROUP))
   size = min(_MOST_IN_GROUP, -(-len(block) // wanted))
   # A group takes as long as its largest client.
   ordered = sorted(block, key=lambda i: rows.begin[i] - rows.end[i])
@@ -168,6 +174,7 @@ class Together:
     own: Leaves of `fused.inputs` at clients, without the data.
     data: The leaf of the clients' data.
     output_slots: Slots of the outputs.
+    received_bytes: Size of what a client receives; `None` if unknown.
   """
 
   def __init__(self, fused: fused_lib.Fused):
@@ -202,6 +209,7 @@ class Together:
       for x in fused.inputs
       if x.node.site is nodes_lib.CLIENT and x != self.data
     ]
+    self.received_bytes = fused.shared_bytes
     self.output_slots = [leaf.slot for leaf in fused.outputs]
     self._functions: dict[tuple[int, int], tff_functions.FastFunction] = {}
 

@@ -16,8 +16,7 @@ on from the state on disk.
 import argparse
 import collections
 import pathlib
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf

@@ -8,8 +8,7 @@ to tell the next value from the last eight. Put your arrays in place of
 """
 
 import argparse
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf

@@ -10,9 +10,7 @@ Only `create` imports TensorFlow.
 """
 
 from collections.abc import Mapping
-from typing import Any
-from typing import Optional
-from typing import TYPE_CHECKING
+from typing import Any, Optional, TYPE_CHECKING
 
 from tasks import registry
 from tasks import shared

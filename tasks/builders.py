@@ -1,11 +1,7 @@
 """Assembly of tasks from data, preprocessing and models, frozen or not."""
 
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import Optional
-from typing import Union
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Optional, Union
 
 import numpy as np
 import tensorflow as tf

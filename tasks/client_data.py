@@ -9,11 +9,8 @@ TFF's own searches the list of ids at every access, which for Stack Overflow's
 import collections
 import functools
 import pathlib
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import Optional
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Optional
 
 import numpy as np
 import tensorflow as tf

@@ -7,8 +7,7 @@ tokens. An empty cell becomes its column's mean, or zeros in a column of words.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
-from typing import Optional
+from typing import Any, Optional
 
 import numpy as np
 import tensorflow as tf

@@ -8,8 +8,7 @@ import itertools
 import json
 import pathlib
 from collections.abc import Sequence
-from typing import Any
-from typing import Optional
+from typing import Any, Optional
 
 import numpy as np
 

@@ -21,10 +21,8 @@ flwr-datasets; dirichlet is 'iid-diff-quantity' of NIID-Bench (Li et al., arXiv
 
 import dataclasses
 import os
-from collections.abc import Callable
-from collections.abc import Sequence
-from typing import Optional
-from typing import Union
+from collections.abc import Callable, Sequence
+from typing import Optional, Union
 
 import numpy as np
 

@@ -13,11 +13,8 @@ iterating a `tf.data` pipeline for every client and round.
 """
 
 import dataclasses
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Sequence
-from typing import Any
-from typing import Optional
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Optional
 
 import numpy as np
 import tensorflow as tf

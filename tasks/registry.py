@@ -6,12 +6,8 @@ Each task registers itself. Importing this module does not import TensorFlow.
 import dataclasses
 import importlib.metadata
 import string
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import Optional
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Optional, TypeVar
 
 from tasks import shared
 from tff_adaptive import errors

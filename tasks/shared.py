@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
-from typing import Any
-from typing import ClassVar
-from typing import Literal
-from typing import Optional
-from typing import TYPE_CHECKING
+from typing import Any, ClassVar, Literal, Optional, TYPE_CHECKING
 
 from tasks.formats import data_files
 from tff_adaptive import parameters

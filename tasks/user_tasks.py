@@ -19,12 +19,8 @@ import sys
 import traceback
 import types
 import typing
-from collections.abc import Callable
-from collections.abc import Mapping
-from typing import Any
-from typing import Literal
-from typing import Optional
-from typing import Union
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Optional, Union
 
 from tasks import registry
 from tasks.formats import data_files

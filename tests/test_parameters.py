@@ -6,8 +6,7 @@ import pathlib
 import pickle
 import subprocess
 import sys
-from typing import Literal
-from typing import Optional
+from typing import Literal, Optional
 
 import pytest
 

@@ -24,12 +24,8 @@ their matrices are the transposes: their A, of r rows, is the A here.)
 
 import functools
 import math
-from collections.abc import Callable
-from collections.abc import Sequence
-from typing import Any
-from typing import Literal
-from typing import NamedTuple
-from typing import Optional
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, Optional
 
 import tensorflow as tf
 import tensorflow_federated as tff

@@ -7,8 +7,7 @@ engine uses it where it finds it; for other runtimes it does not exist.
 
 import dataclasses
 import hashlib
-from collections.abc import MutableMapping
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from typing import Protocol
 
 import cachetools

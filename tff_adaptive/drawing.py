@@ -2,11 +2,8 @@
 
 import io
 import json
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 from tff_adaptive.lazy import alt
 from tff_adaptive.lazy import vl_convert

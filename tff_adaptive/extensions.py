@@ -14,14 +14,8 @@ import importlib
 import importlib.metadata
 import os
 import pkgutil
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from typing import Any
-from typing import Generic
-from typing import Optional
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Generic, Optional, TypeVar
 
 from tff_adaptive import errors
 

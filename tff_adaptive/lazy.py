@@ -11,8 +11,7 @@ defaults) must not use `tf`.
 
 import importlib
 import types
-from typing import Any
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 
 class Module(types.ModuleType):

@@ -7,10 +7,8 @@ which examples are its own. Loss and metrics are then those of these alone.
 
 import copy
 import inspect
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import Optional
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional
 
 import tensorflow as tf
 import tensorflow_federated as tff

@@ -16,13 +16,8 @@ import contextlib
 import functools
 import threading
 import warnings
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import Literal
-from typing import Optional
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, Optional
 
 import tensorflow as tf
 import tensorflow_federated as tff

@@ -25,16 +25,8 @@ import sys
 import textwrap
 import types
 import typing
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from typing import Annotated
-from typing import Any
-from typing import ClassVar
-from typing import Literal
-from typing import Optional
-from typing import Union
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal, Optional, Union
 
 
 @dataclasses.dataclass(frozen=True)

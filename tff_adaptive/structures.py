@@ -6,14 +6,8 @@ function that maps a structure returns one of the same form.
 """
 
 import collections
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import Protocol
-from typing import TYPE_CHECKING
-from typing import TypeAlias
-from typing import TypeVar
-from typing import Union
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TYPE_CHECKING, TypeAlias, TypeVar, Union
 
 if TYPE_CHECKING:
   import tensorflow as tf

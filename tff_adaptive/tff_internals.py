@@ -10,12 +10,8 @@ import random
 import sys
 import threading
 import traceback
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from typing import Any
-from typing import Optional
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Optional
 
 import numpy as np
 import tensorflow as tf

@@ -3,8 +3,7 @@
 The only file with names of TensorFlow's vectorizer beyond its public API.
 """
 
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np

@@ -6,8 +6,7 @@ uv lock && python tools/lock.py
 import pathlib
 import re
 import tomllib
-from collections.abc import Iterable
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]

@@ -9,8 +9,7 @@ import csv
 import json
 import pathlib
 import sys
-from collections.abc import Iterable
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 

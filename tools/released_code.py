@@ -13,11 +13,8 @@ import fnmatch
 import functools
 import pathlib
 import re
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from typing import Any
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
 
 from tff_adaptive.lab.flags import presets
 from tff_adaptive.lab.flags import resolving

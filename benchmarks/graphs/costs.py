@@ -8,8 +8,7 @@ here knows caches, tensor cores or how well a kernel is written.
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
-from typing import Optional
+from typing import Any, Optional
 
 import tensorflow as tf
 from tensorflow.python.grappler import item as grappler_item

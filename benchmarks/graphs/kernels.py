@@ -6,8 +6,7 @@ those for GPUs on a machine without one.
 
 import functools
 from collections.abc import Iterator
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from tensorflow.python.framework import kernels

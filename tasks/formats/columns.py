@@ -7,12 +7,8 @@ import json
 import pathlib
 import re
 import unicodedata
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import NoReturn
-from typing import Optional
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn, Optional
 
 import numpy as np
 import pandas

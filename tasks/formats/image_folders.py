@@ -4,8 +4,7 @@ import io
 import pathlib
 import warnings
 from collections.abc import Sequence
-from typing import Any
-from typing import Optional
+from typing import Any, Optional
 
 import numpy as np
 import pandas

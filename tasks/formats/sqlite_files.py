@@ -9,10 +9,8 @@ import contextlib
 import pathlib
 import re
 import sqlite3
-from collections.abc import Iterator
-from collections.abc import Sequence
-from typing import Any
-from typing import Optional
+from collections.abc import Iterator, Sequence
+from typing import Any, Optional
 
 import tensorflow as tf
 

@@ -13,11 +13,8 @@ import dataclasses
 import pathlib
 import re
 import warnings
-from collections.abc import Callable
-from collections.abc import Sequence
-from typing import Any
-from typing import NoReturn
-from typing import Optional
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, Optional
 
 import numpy as np
 import pandas

@@ -13,11 +13,8 @@ from __future__ import annotations
 
 import pathlib
 import struct
-from collections.abc import Callable
-from collections.abc import Mapping
-from typing import Any
-from typing import Literal
-from typing import Optional
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Optional
 
 import numpy as np
 

@@ -8,8 +8,7 @@ enough to show the effects of client drift.
 
 from __future__ import annotations
 
-from typing import Any
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 

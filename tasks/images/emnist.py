@@ -10,11 +10,8 @@ labels are 0-9 for digits, 10-35 for upper case, 36-61 for lower case.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import Literal
-from typing import Optional
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Optional
 
 from tasks import partition
 from tasks import registry

@@ -7,9 +7,7 @@ The 23,080 images, 203 classes and 233 clients of TFF's gld23k. Lee et al.
 from __future__ import annotations
 
 import pathlib
-from typing import Any
-from typing import Literal
-from typing import Optional
+from typing import Any, Literal, Optional
 
 import numpy as np
 

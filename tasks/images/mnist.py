@@ -15,12 +15,8 @@ from __future__ import annotations
 import gzip
 import math
 import pathlib
-from collections.abc import Callable
-from collections.abc import Mapping
-from typing import Any
-from typing import ClassVar
-from typing import Literal
-from typing import Optional
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal, Optional
 
 import numpy as np
 

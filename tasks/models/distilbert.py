@@ -7,8 +7,7 @@ output.
 """
 
 import dataclasses
-from typing import Any
-from typing import Optional
+from typing import Any, Optional
 
 import tensorflow as tf
 

@@ -5,10 +5,8 @@ except in the loss, and found in the labels, not by Keras' mask, which is lost
 silently if a layer does not propagate it.
 """
 
-from collections.abc import Callable
-from collections.abc import Sequence
-from typing import Any
-from typing import Optional
+from collections.abc import Callable, Sequence
+from typing import Any, Optional
 
 import tensorflow as tf
 

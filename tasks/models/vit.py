@@ -7,8 +7,7 @@ normalized and classified. Size S: 12 blocks, 384 wide, 6 heads, 1,536 hidden.
 """
 
 import dataclasses
-from typing import Any
-from typing import Optional
+from typing import Any, Optional
 
 import numpy as np
 import tensorflow as tf

@@ -1,8 +1,7 @@
 """Partitions by name, with the options that tasks share."""
 
 from collections.abc import Mapping
-from typing import Any
-from typing import Optional
+from typing import Any, Optional
 
 import numpy as np
 

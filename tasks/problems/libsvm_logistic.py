@@ -9,9 +9,7 @@ from __future__ import annotations
 import functools
 import pathlib
 from collections.abc import Sequence
-from typing import Any
-from typing import Literal
-from typing import Optional
+from typing import Any, Literal, Optional
 
 import numpy as np
 

@@ -27,8 +27,7 @@ problem is that of FedAda2 (Lee et al., arXiv 2410.18117), Propositions 2, 9 and
 
 from __future__ import annotations
 
-from typing import Any
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 

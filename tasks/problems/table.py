@@ -10,14 +10,8 @@ from __future__ import annotations
 import functools
 import inspect
 import pathlib
-from collections.abc import Callable
-from collections.abc import Sequence
-from typing import Annotated
-from typing import Any
-from typing import ClassVar
-from typing import Literal
-from typing import NamedTuple
-from typing import Optional
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Optional
 
 import numpy as np
 

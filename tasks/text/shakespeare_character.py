@@ -7,8 +7,7 @@ split into sequences of 80 characters; the model predicts each shifted by one.
 from __future__ import annotations
 
 import functools
-from typing import Any
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 

@@ -19,12 +19,8 @@ import json
 import os
 import pathlib
 import re
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Sequence
-from typing import Any
-from typing import Literal
-from typing import Optional
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, Optional
 
 import numpy as np
 from absl import logging

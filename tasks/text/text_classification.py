@@ -11,11 +11,8 @@ import functools
 import pathlib
 import re
 import unicodedata
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import Optional
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Optional
 
 import numpy as np
 from absl import logging

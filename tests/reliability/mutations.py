@@ -3,8 +3,7 @@
 import contextlib
 import random
 import signal
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import hypothesis

@@ -2,8 +2,7 @@
 
 import pathlib
 import sqlite3
-from collections.abc import Iterable
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import tensorflow as tf

@@ -10,12 +10,8 @@
 and `describe` import TensorFlow.
 """
 
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import Optional
-from typing import TYPE_CHECKING
-from typing import Union
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional, TYPE_CHECKING, Union
 
 from tff_adaptive import parameters
 from tff_adaptive.algorithms import methods

@@ -1,8 +1,7 @@
 """Builders of learning processes from plans."""
 
 import dataclasses
-from typing import Any
-from typing import Optional
+from typing import Any, Optional
 
 import tensorflow_federated as tff
 

@@ -1,7 +1,6 @@
 """The hyperparameters that every method accepts."""
 
-from typing import ClassVar
-from typing import Literal
+from typing import ClassVar, Literal
 
 from tff_adaptive import parameters
 

@@ -8,16 +8,16 @@ declared by one class in one file. This module imports no TensorFlow.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Mapping
-from typing import Any
-from typing import ClassVar
-from typing import NamedTuple
-from typing import Optional
-from typing import TYPE_CHECKING
-from typing import TypeVar
-from typing import Union
+from collections.abc import Callable, Iterable, Mapping
+from typing import (
+  Any,
+  ClassVar,
+  NamedTuple,
+  Optional,
+  TYPE_CHECKING,
+  TypeVar,
+  Union,
+)
 
 from tff_adaptive import extensions
 from tff_adaptive import optimizers

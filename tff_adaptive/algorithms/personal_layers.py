@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tff_adaptive import structures

@@ -1,13 +1,8 @@
 """Plans: methods with checked hyperparameters, resolved without TensorFlow."""
 
 import dataclasses
-from collections.abc import Iterator
-from collections.abc import Mapping
-from typing import Any
-from typing import Optional
-from typing import TYPE_CHECKING
-from typing import TypeAlias
-from typing import Union
+from collections.abc import Iterator, Mapping
+from typing import Any, Optional, TYPE_CHECKING, TypeAlias, Union
 
 from tff_adaptive import optimizers
 from tff_adaptive import parameters

@@ -9,8 +9,7 @@ or `server`.
 """
 
 from collections.abc import Mapping
-from typing import Any
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 from tff_adaptive import parameters
 from tff_adaptive.optimizers.registry import (

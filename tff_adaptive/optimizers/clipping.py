@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-from typing import Literal
-from typing import Optional
+from typing import ClassVar, Literal, Optional
 
 from tff_adaptive import parameters
 from tff_adaptive import structures

@@ -12,10 +12,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from typing import ClassVar
-from typing import Generic
-from typing import NamedTuple
-from typing import Optional
+from typing import ClassVar, Generic, NamedTuple, Optional
 
 from tff_adaptive import structures
 from tff_adaptive.lazy import tf

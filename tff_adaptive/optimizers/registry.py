@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
-from typing import Protocol
-from typing import TYPE_CHECKING
-from typing import TypeVar
+from typing import Any, Protocol, TYPE_CHECKING, TypeVar
 
 from tff_adaptive import extensions
 from tff_adaptive import parameters

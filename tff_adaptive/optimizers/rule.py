@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import abc
 import collections
-from typing import Any
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tff_adaptive import parameters
 from tff_adaptive import structures

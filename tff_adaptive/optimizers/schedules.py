@@ -9,9 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import ClassVar
-from typing import Literal
-from typing import Optional
+from typing import ClassVar, Literal, Optional
 
 from tff_adaptive import parameters
 from tff_adaptive.lazy import tf

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import collections
-from typing import Any
-from typing import Optional
+from typing import Any, Optional
 
 from tff_adaptive import structures
 from tff_adaptive.lazy import tf

@@ -8,8 +8,7 @@ import functools
 import logging
 import math
 from collections.abc import Callable
-from typing import Any
-from typing import Optional
+from typing import Any, Optional
 
 import numpy as np
 

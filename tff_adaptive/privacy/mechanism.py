@@ -14,10 +14,7 @@ import functools
 import math
 import typing
 from collections.abc import Mapping
-from typing import Any
-from typing import ClassVar
-from typing import Literal
-from typing import Optional
+from typing import Any, ClassVar, Literal, Optional
 
 from tff_adaptive import parameters
 from tff_adaptive.privacy import loss as privacy_loss

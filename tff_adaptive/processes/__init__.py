@@ -5,8 +5,7 @@ TensorFlow; modules that build computations are imported on first use.
 """
 
 import importlib
-from typing import Any
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 from tff_adaptive.processes.exchange import Exchange
 from tff_adaptive.processes.exchange import NoExchange

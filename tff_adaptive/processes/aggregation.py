@@ -1,14 +1,8 @@
 """Aggregators of clients' updates, made of `mechanism.Aggregation`."""
 
 import collections
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import NamedTuple
-from typing import Optional
-from typing import TypeAlias
-from typing import Union
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Optional, TypeAlias, Union
 
 import dp_accounting
 import tensorflow as tf

@@ -1,12 +1,8 @@
 """The composition of a learning process from its parts."""
 
 import collections
-from collections.abc import Callable
-from collections.abc import Sequence
-from typing import Any
-from typing import NamedTuple
-from typing import Optional
-from typing import Union
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Optional, Union
 
 import attrs
 import numpy as np

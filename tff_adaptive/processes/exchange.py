@@ -11,9 +11,7 @@ work.
 from __future__ import annotations
 
 import collections
-from typing import NamedTuple
-from typing import Optional
-from typing import Union
+from typing import NamedTuple, Optional, Union
 
 from tff_adaptive import structures
 from tff_adaptive.lazy import tf

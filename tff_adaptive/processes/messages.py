@@ -4,11 +4,8 @@ Plain TensorFlow; `client_work` places it on clients and server.
 """
 
 import collections
-from collections.abc import Callable
-from collections.abc import Sequence
-from typing import NamedTuple
-from typing import Optional
-from typing import Union
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Optional, Union
 
 import tensorflow as tf
 import tensorflow_federated as tff

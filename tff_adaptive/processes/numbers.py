@@ -8,9 +8,7 @@ from __future__ import annotations
 import collections
 import copy
 from collections.abc import Mapping
-from typing import Any
-from typing import ClassVar
-from typing import TypeVar
+from typing import Any, ClassVar, TypeVar
 
 _Self = TypeVar('_Self', bound='Numbered')
 

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import abc
 import collections
-from collections.abc import Callable
-from collections.abc import Mapping
-from typing import Any
-from typing import NamedTuple
-from typing import Optional
-from typing import TypeAlias
-from typing import Union
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Optional, TypeAlias, Union
 
 from tff_adaptive import structures
 from tff_adaptive.lazy import tf

@@ -9,9 +9,7 @@ same mask unless the optimizer asks for separate ones.
 
 import collections
 from collections.abc import Sequence
-from typing import NamedTuple
-from typing import Optional
-from typing import Union
+from typing import NamedTuple, Optional, Union
 
 import tensorflow as tf
 import tensorflow_federated as tff

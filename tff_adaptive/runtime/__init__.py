@@ -10,11 +10,8 @@ do so when called.
 """
 
 import os
-from collections.abc import Callable
-from collections.abc import Sequence
-from typing import Any
-from typing import TYPE_CHECKING
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, TYPE_CHECKING, TypeAlias
 
 from tff_adaptive.runtime.cluster import requirements
 from tff_adaptive.runtime.failures import ClientFailure

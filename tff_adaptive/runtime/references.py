@@ -1,8 +1,7 @@
 """References to clients' data, which are loaded where clients train."""
 
 import abc
-from collections.abc import Hashable
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 

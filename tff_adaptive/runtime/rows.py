@@ -1,8 +1,7 @@
 """Batches that are consecutive rows of larger tensors."""
 
 from collections.abc import Sequence
-from typing import Any
-from typing import Optional
+from typing import Any, Optional
 
 import tensorflow as tf
 

@@ -1,9 +1,7 @@
 """Division of a cohort into parts of equal estimated work."""
 
 import heapq
-from collections.abc import Iterator
-from collections.abc import Sequence
-from collections.abc import Sized
+from collections.abc import Iterator, Sequence, Sized
 from typing import Any
 
 import tensorflow as tf

@@ -4,11 +4,8 @@
 """
 
 import itertools
-from collections.abc import Mapping
-from collections.abc import MutableMapping
-from collections.abc import Sequence
-from typing import Any
-from typing import TypeAlias
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import Any, TypeAlias
 
 import attrs
 import cachetools

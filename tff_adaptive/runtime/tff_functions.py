@@ -6,9 +6,7 @@ As explained in `tff_names.py`, private names are imported there, here and in
 
 import contextlib
 import threading
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf

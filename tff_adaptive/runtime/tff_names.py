@@ -10,8 +10,7 @@ import hashlib
 import os
 import typing
 from collections.abc import Sequence
-from typing import Any
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf

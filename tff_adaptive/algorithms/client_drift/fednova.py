@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Mapping
-from typing import Any
-from typing import Optional
+from typing import Any, Optional
 
 from tff_adaptive import parameters
 from tff_adaptive import structures

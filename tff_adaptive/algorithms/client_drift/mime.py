@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import collections
-from typing import Any
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tff_adaptive import structures
 from tff_adaptive.algorithms import additions

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import collections
-from typing import Literal
-from typing import Optional
+from typing import Literal, Optional
 
 from tff_adaptive import structures
 from tff_adaptive.algorithms import additions

@@ -8,10 +8,8 @@ most steps. Evaluation is free. Imports no TensorFlow.
 
 import dataclasses
 import math
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import Optional
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional
 
 import numpy as np
 

@@ -1,7 +1,6 @@
 """The board's pictures, drawn with Altair; as SVG and PDF."""
 
-from collections.abc import Callable
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import altair as alt

@@ -9,8 +9,7 @@ in a file with the board's version. Imports no TensorFlow.
 import dataclasses
 import math
 import pathlib
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np

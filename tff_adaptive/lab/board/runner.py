@@ -11,9 +11,7 @@ import hashlib
 import json
 import multiprocessing
 import pathlib
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent import futures
 from typing import Any
 

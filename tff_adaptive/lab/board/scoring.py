@@ -23,8 +23,7 @@ import dataclasses
 import functools
 import math
 import zlib
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 

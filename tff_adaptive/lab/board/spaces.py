@@ -23,13 +23,8 @@ import json
 import math
 import pathlib
 import zlib
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import Literal
-from typing import Union
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, Union
 
 from tff_adaptive import algorithms
 from tff_adaptive import errors

@@ -7,10 +7,8 @@ and tables of text. Imports no TensorFlow.
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import Optional
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional
 
 import numpy as np
 from scipy import stats

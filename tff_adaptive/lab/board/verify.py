@@ -4,10 +4,8 @@ import math
 import pathlib
 import random
 import tempfile
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import Optional
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional
 
 from tff_adaptive.lab.board import curves
 from tff_adaptive.lab.board import entries

@@ -12,8 +12,7 @@ Imports no TensorFlow.
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tff_adaptive import errors

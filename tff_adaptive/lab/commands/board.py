@@ -8,10 +8,8 @@ import importlib.util
 import os
 import pathlib
 import sys
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import Optional
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional
 
 from tff_adaptive import algorithms
 from tff_adaptive import errors

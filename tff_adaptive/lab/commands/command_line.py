@@ -9,11 +9,8 @@ import importlib.metadata
 import os
 import signal
 import sys
-from collections.abc import Callable
-from collections.abc import Sequence
-from typing import Any
-from typing import Optional
-from typing import TextIO
+from collections.abc import Callable, Sequence
+from typing import Any, Optional, TextIO
 
 # Hides TensorFlow's log messages at startup; errors are raised regardless.
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')

@@ -2,10 +2,8 @@
 
 import pathlib
 import sys
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 from tff_adaptive import errors
 from tff_adaptive import parameters

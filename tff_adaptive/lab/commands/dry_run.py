@@ -1,7 +1,6 @@
 """Description of an experiment, for --dry_run."""
 
-from typing import Any
-from typing import Optional
+from typing import Any, Optional
 
 import tasks
 from tff_adaptive.lab.flags import presets

@@ -5,11 +5,8 @@ import json
 import os
 import pathlib
 import shutil
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import Literal
-from typing import Optional
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Optional
 
 import numpy as np
 

@@ -7,10 +7,7 @@ counted while the optimizer takes a step.
 
 import collections
 import dataclasses
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf

@@ -5,8 +5,7 @@ import logging
 import pathlib
 import warnings
 from collections.abc import Iterator
-from typing import Any
-from typing import Optional
+from typing import Any, Optional
 
 import tensorflow as tf
 from absl import logging as absl_logging

@@ -6,10 +6,8 @@ default is defined once. This module imports no TensorFlow.
 
 import dataclasses
 import difflib
-from collections.abc import Iterable
-from collections.abc import Iterator
-from typing import Any
-from typing import Literal
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
 
 import tasks
 from tff_adaptive import optimizers

@@ -1,10 +1,7 @@
 """Flags of a run that do not depend on a task, method or optimizer."""
 
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Annotated
-from typing import Literal
-from typing import Optional
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal, Optional
 
 from tff_adaptive import parameters
 

@@ -2,9 +2,7 @@
 
 import difflib
 import textwrap
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from absl import flags as absl_flags

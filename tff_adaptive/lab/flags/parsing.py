@@ -7,11 +7,8 @@ are immediate.
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import Optional
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Optional
 
 from tff_adaptive import errors
 from tff_adaptive import parameters

@@ -6,10 +6,8 @@ import functools
 import itertools
 import pathlib
 import tomllib
-from collections.abc import Iterator
-from collections.abc import Mapping
-from typing import Any
-from typing import Optional
+from collections.abc import Iterator, Mapping
+from typing import Any, Optional
 
 from tff_adaptive import parameters
 

@@ -5,10 +5,8 @@ Errors refer to flags by name; the caller formats them as --flag or `keyword`.
 
 import dataclasses
 import re
-from collections.abc import Collection
-from collections.abc import Mapping
-from typing import Any
-from typing import Optional
+from collections.abc import Collection, Mapping
+from typing import Any, Optional
 
 import tasks
 from tff_adaptive import optimizers

@@ -1,12 +1,8 @@
 """Flags that choose and configure the runtime."""
 
 import inspect
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import Literal
-from typing import Optional
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Optional
 
 from tff_adaptive import parameters
 from tff_adaptive import runtime as runtime_lib

@@ -5,8 +5,7 @@ import hashlib
 import json
 import pathlib
 from collections.abc import Mapping
-from typing import Any
-from typing import Optional
+from typing import Any, Optional
 
 import tasks
 from tff_adaptive import errors

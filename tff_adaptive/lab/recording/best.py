@@ -2,11 +2,8 @@
 
 import math
 import pathlib
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Mapping
-from typing import Any
-from typing import Optional
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Optional
 
 from tff_adaptive import errors
 from tff_adaptive.lab.recording import checkpoints

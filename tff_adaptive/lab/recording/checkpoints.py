@@ -17,10 +17,8 @@ import hashlib
 import json
 import pathlib
 import re
-from collections.abc import Callable
-from collections.abc import Mapping
-from typing import Any
-from typing import Optional
+from collections.abc import Callable, Mapping
+from typing import Any, Optional
 
 import numpy as np
 import safetensors

@@ -15,8 +15,7 @@ import collections
 import functools
 import pathlib
 from collections.abc import Sequence
-from typing import Any
-from typing import Optional
+from typing import Any, Optional
 
 import numpy as np
 import tensorflow as tf

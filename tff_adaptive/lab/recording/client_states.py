@@ -5,11 +5,8 @@ import math
 import pathlib
 import sqlite3
 import zlib
-from collections.abc import Collection
-from collections.abc import Iterator
-from collections.abc import Sequence
-from typing import Any
-from typing import Optional
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Optional
 
 import numpy as np
 import tensorflow as tf

@@ -13,9 +13,7 @@ import stat
 import tempfile
 import uuid
 from collections.abc import Mapping
-from typing import Any
-from typing import IO
-from typing import Optional
+from typing import Any, IO, Optional
 
 from tff_adaptive import errors
 

@@ -1,8 +1,7 @@
 """Checks of whether a run has learned anything, from its metrics.csv."""
 
 import math
-from collections.abc import Iterable
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tff_adaptive.lab.recording import formatting

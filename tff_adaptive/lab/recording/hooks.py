@@ -14,11 +14,8 @@ callers add their own:
 
 import dataclasses
 import pathlib
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import Optional
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Optional
 
 from tff_adaptive import errors
 

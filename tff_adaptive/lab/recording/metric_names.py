@@ -9,8 +9,7 @@ this project's tasks, and the usual abbreviations.
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
-from typing import Optional
+from typing import Any, Optional
 
 import numpy as np
 

@@ -6,9 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any
-from typing import IO
-from typing import Optional
+from typing import Any, IO, Optional
 
 import tqdm
 

@@ -1,9 +1,7 @@
 """The hook that records a run's rounds and clients' step sizes."""
 
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import Optional
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional
 
 import numpy as np
 

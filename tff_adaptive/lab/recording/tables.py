@@ -9,9 +9,7 @@ import os
 import pathlib
 import sys
 import zlib
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np

@@ -6,10 +6,8 @@ import pathlib
 import shutil
 import socket
 import time
-from collections.abc import Iterator
-from collections.abc import Mapping
-from typing import Any
-from typing import Optional
+from collections.abc import Iterator, Mapping
+from typing import Any, Optional
 
 import tensorflow as tf
 

@@ -7,8 +7,7 @@ by name.
 import importlib.util
 import os
 import time
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tff_adaptive import parameters

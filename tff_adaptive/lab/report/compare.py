@@ -6,8 +6,7 @@ import dataclasses
 import itertools
 import pathlib
 import string
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Optional
 
 from tff_adaptive import errors

@@ -10,10 +10,8 @@ import base64
 import dataclasses
 import hashlib
 import pathlib
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import Optional
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional
 
 import jinja2
 import markupsafe

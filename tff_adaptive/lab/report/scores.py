@@ -7,13 +7,8 @@ are averaged, and the configuration with the best average is selected.
 import dataclasses
 import math
 import statistics
-from collections.abc import Hashable
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import Optional
-from typing import TypeVar
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, Optional, TypeVar
 
 from tff_adaptive.lab.recording import formatting
 from tff_adaptive.lab.recording import metric_names

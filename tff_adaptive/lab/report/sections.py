@@ -2,10 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import Optional
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional
 
 import tasks
 from tff_adaptive.algorithms import methods

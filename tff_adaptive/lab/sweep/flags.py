@@ -8,11 +8,8 @@ import functools
 import hashlib
 import json
 import pathlib
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import Literal
-from typing import Optional
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Optional
 
 import tasks
 from tff_adaptive import errors

@@ -13,12 +13,8 @@ import json
 import math
 import pathlib
 import re
-from collections.abc import Collection
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import Optional
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Optional
 
 from tff_adaptive import errors
 from tff_adaptive import parameters

@@ -13,12 +13,9 @@ import multiprocessing
 import signal
 import sys
 import time
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from multiprocessing import connection as connections
-from typing import Any
-from typing import IO
-from typing import Optional
+from typing import Any, IO, Optional
 
 import tqdm
 

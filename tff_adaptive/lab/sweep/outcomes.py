@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import Optional
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional
 
 from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.report import runs

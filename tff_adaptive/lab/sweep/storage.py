@@ -3,10 +3,8 @@
 import contextlib
 import pathlib
 import time
-from collections.abc import Callable
-from collections.abc import Iterator
-from typing import Any
-from typing import Optional
+from collections.abc import Callable, Iterator
+from typing import Any, Optional
 
 import optuna
 import sqlalchemy

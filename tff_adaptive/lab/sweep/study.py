@@ -14,11 +14,8 @@ import os
 import pathlib
 import random
 import warnings
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Mapping
-from typing import Any
-from typing import Optional
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Optional
 
 import optuna
 

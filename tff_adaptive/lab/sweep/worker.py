@@ -19,15 +19,9 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from multiprocessing import connection as connections
-from typing import Any
-from typing import Optional
-from typing import TextIO
+from typing import Any, Optional, TextIO
 
 from tff_adaptive import errors
 from tff_adaptive.lab.recording import files

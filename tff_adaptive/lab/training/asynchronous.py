@@ -12,15 +12,8 @@ staleness, the number of server steps since client i began:
 
 import collections
 import dataclasses
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import NamedTuple
-from typing import Optional
-from typing import TypeAlias
-from typing import Union
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Optional, TypeAlias, Union
 
 import numpy as np
 import tensorflow as tf

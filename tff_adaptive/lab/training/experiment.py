@@ -6,12 +6,8 @@ import importlib.metadata
 import sys
 import time
 import warnings
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Sequence
-from typing import Any
-from typing import Optional
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Optional, TYPE_CHECKING
 
 import tasks
 from tasks import figures as task_figures

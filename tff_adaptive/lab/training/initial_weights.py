@@ -3,8 +3,7 @@
 import pathlib
 import re
 import warnings
-from collections.abc import Callable
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np

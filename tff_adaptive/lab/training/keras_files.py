@@ -13,8 +13,7 @@ import re
 import tempfile
 import warnings
 import zipfile
-from collections.abc import Collection
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import h5py

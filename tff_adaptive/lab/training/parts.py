@@ -5,11 +5,8 @@ import dataclasses
 import fnmatch
 import functools
 import pathlib
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import Optional
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Optional
 
 import tensorflow as tf
 import tensorflow_federated as tff

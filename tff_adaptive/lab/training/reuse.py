@@ -9,12 +9,8 @@ structures. A few are cached, and the least recently used is dropped first.
 import contextlib
 import os
 import threading
-from collections.abc import Callable
-from collections.abc import Hashable
-from collections.abc import Mapping
-from collections.abc import MutableMapping
-from typing import Any
-from typing import TypeVar
+from collections.abc import Callable, Hashable, Mapping, MutableMapping
+from typing import Any, TypeVar
 
 import cachetools
 

@@ -9,8 +9,7 @@ implementation; see `cohorts`.
 
 import hashlib
 import json
-from typing import Any
-from typing import Union
+from typing import Any, Union
 
 import numpy as np
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
-from collections.abc import Callable
-from collections.abc import Mapping
-from typing import Any
-from typing import Optional
+from collections.abc import Callable, Mapping
+from typing import Any, Optional
 
 from tff_adaptive import optimizers
 from tff_adaptive import structures

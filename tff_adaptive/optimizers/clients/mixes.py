@@ -1,8 +1,7 @@
 """Parsers of mixes, choices with their probabilities; imports no TensorFlow."""
 
 from collections.abc import Mapping
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tff_adaptive import optimizers
 from tff_adaptive import parameters

@@ -17,11 +17,7 @@ import abc
 import collections
 import dataclasses
 from collections.abc import Callable
-from typing import ClassVar
-from typing import Generic
-from typing import Literal
-from typing import Optional
-from typing import TypeVar
+from typing import ClassVar, Generic, Literal, Optional, TypeVar
 
 from tff_adaptive import parameters
 from tff_adaptive import structures

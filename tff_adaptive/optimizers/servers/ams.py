@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
-from typing import Optional
+from typing import Literal, Optional
 
 from tff_adaptive import parameters
 from tff_adaptive.optimizers import registry

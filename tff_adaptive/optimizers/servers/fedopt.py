@@ -16,9 +16,7 @@ from __future__ import annotations
 import abc
 import collections
 import dataclasses
-from typing import ClassVar
-from typing import Literal
-from typing import Optional
+from typing import ClassVar, Literal, Optional
 
 from tff_adaptive import parameters
 from tff_adaptive import structures

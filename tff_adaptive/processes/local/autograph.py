@@ -6,9 +6,7 @@ seconds at every start, and this package's own code does not need it.
 
 import functools
 from collections.abc import Callable
-from typing import Any
-from typing import Optional
-from typing import TypeVar
+from typing import Any, Optional, TypeVar
 
 import tensorflow as tf
 

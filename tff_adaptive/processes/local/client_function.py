@@ -8,15 +8,8 @@ loop outside; a client that has no batch left stays as it is.
 
 import abc
 import collections
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import Generic
-from typing import NamedTuple
-from typing import Optional
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, Optional, TypeVar
 
 import attrs
 import tensorflow as tf

@@ -11,10 +11,7 @@ import collections
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
-from typing import NamedTuple
-from typing import Optional
-from typing import Union
+from typing import Any, NamedTuple, Optional, Union
 
 import numpy as np
 import tensorflow_federated as tff

@@ -5,9 +5,7 @@ Plain TensorFlow, except for `first`; `client_work` places it on clients.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
-from typing import NamedTuple
-from typing import Optional
+from typing import Any, NamedTuple, Optional
 
 import tensorflow as tf
 import tensorflow_federated as tff

@@ -6,9 +6,7 @@ Plain TensorFlow; `client_work` places it on clients and server.
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any
-from typing import NamedTuple
-from typing import Optional
+from typing import Any, NamedTuple, Optional
 
 import tensorflow as tf
 

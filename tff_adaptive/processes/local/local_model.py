@@ -7,15 +7,8 @@ loop over batches as `carry`, which is empty for the former.
 
 import abc
 import collections
-from collections.abc import Callable
-from collections.abc import Sequence
-from typing import Any
-from typing import Generic
-from typing import NamedTuple
-from typing import Optional
-from typing import Protocol
-from typing import TypeVar
-from typing import Union
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, Optional, Protocol, TypeVar, Union
 
 import tensorflow as tf
 import tensorflow_federated as tff

@@ -1,11 +1,7 @@
 """Types and metadata of a model, needed before a process is traced."""
 
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import NamedTuple
-from typing import Optional
-from typing import Union
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Optional, Union
 
 import numpy as np
 import tensorflow as tf

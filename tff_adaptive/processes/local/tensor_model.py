@@ -6,13 +6,8 @@ model's variables are `slots.Slot`s, which are filled before each pass.
 """
 
 import collections
-from collections.abc import Callable
-from collections.abc import Sequence
-from typing import Any
-from typing import NamedTuple
-from typing import Optional
-from typing import TypeVar
-from typing import Union
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Optional, TypeVar, Union
 
 import tensorflow as tf
 import tensorflow_federated as tff

@@ -6,12 +6,8 @@
 import collections
 import dataclasses
 import functools
-from collections.abc import Callable
-from collections.abc import Sequence
-from typing import Any
-from typing import Generic
-from typing import NamedTuple
-from typing import Optional
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, Optional
 
 import tensorflow as tf
 import tensorflow_federated as tff

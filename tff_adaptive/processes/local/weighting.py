@@ -1,7 +1,6 @@
 """Weights of clients in the mean of their updates."""
 
-from typing import Optional
-from typing import Union
+from typing import Optional, Union
 
 import tensorflow as tf
 import tensorflow_federated as tff

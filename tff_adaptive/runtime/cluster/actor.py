@@ -5,10 +5,7 @@ import dataclasses
 import re
 import socket
 import threading
-from collections.abc import Hashable
-from collections.abc import Iterator
-from collections.abc import MutableMapping
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, MutableMapping, Sequence
 from typing import Any
 
 import cachetools

@@ -18,11 +18,13 @@ import dataclasses
 import functools
 import itertools
 import threading
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import MutableMapping
-from collections.abc import Sequence
+from collections.abc import (
+  Callable,
+  Iterator,
+  Mapping,
+  MutableMapping,
+  Sequence,
+)
 from typing import Any
 
 import cachetools

@@ -4,8 +4,7 @@ import collections
 import concurrent.futures
 import itertools
 import time
-from collections.abc import Iterable
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import ray

@@ -5,8 +5,7 @@ import hashlib
 import os
 import pathlib
 import tempfile
-from collections.abc import Iterable
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np

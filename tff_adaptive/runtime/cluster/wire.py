@@ -7,8 +7,7 @@ Clients' values are encoded apart from the server's, which all actors share.
 
 import dataclasses
 import functools
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np

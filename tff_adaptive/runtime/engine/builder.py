@@ -1,7 +1,6 @@
 """The builder of a computation's nodes and aggregations."""
 
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import tensorflow as tf

@@ -4,8 +4,7 @@ import dataclasses
 import functools
 import threading
 import weakref
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 import tensorflow_federated as tff

@@ -2,8 +2,7 @@
 
 import threading
 import weakref
-from collections.abc import MutableMapping
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from typing import TypeAlias
 
 import cachetools

@@ -1,7 +1,6 @@
 """Fusion of nodes into TensorFlow functions."""
 
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 

@@ -5,8 +5,7 @@ site of the call, adds nodes to the builder, and returns the symbolic result.
 """
 
 from collections.abc import Callable
-from typing import Any
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import tensorflow_federated as tff
 

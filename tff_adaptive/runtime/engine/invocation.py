@@ -4,9 +4,7 @@ import collections
 import concurrent.futures
 import logging
 import threading
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import tensorflow as tf
 

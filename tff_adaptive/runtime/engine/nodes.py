@@ -7,13 +7,8 @@ nested tuple of leaves, and a leaf is one of a node's tensors.
 
 import dataclasses
 import enum
-from collections.abc import Callable
-from collections.abc import Collection
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Sequence
-from typing import TypeAlias
-from typing import Union
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import TypeAlias, Union
 
 import tensorflow as tf
 import tensorflow_federated as tff

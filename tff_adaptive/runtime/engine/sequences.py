@@ -1,7 +1,6 @@
 """Intrinsics on sequences, expressed as operations on `tf.data.Dataset`s."""
 
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import tensorflow as tf

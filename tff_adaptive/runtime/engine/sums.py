@@ -3,8 +3,7 @@
 The latter are plain sums with the protocols' checks.
 """
 
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import tensorflow as tf

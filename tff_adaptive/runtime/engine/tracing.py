@@ -1,9 +1,7 @@
 """Symbolic evaluation of a computation's building blocks."""
 
-from collections.abc import Callable
-from collections.abc import Mapping
-from typing import Any
-from typing import TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 import tensorflow_federated as tff

@@ -7,11 +7,8 @@ dataset's variant tensor, and a structure a list of both.
 import collections
 import enum
 import functools
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Sequence
-from typing import Any
-from typing import TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import attrs
 import numpy as np

@@ -1,8 +1,7 @@
 """Utilities for `GraphDef` messages."""
 
 import collections
-from collections.abc import Iterable
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 import tensorflow as tf

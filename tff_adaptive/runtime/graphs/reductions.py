@@ -1,7 +1,6 @@
 """Replacement of `dataset.reduce` by loops; see `graph.py`."""
 
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import tensorflow as tf

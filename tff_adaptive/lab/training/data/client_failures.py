@@ -11,14 +11,8 @@ overhead.
 import collections
 import dataclasses
 import re
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import Optional
-from typing import TypeAlias
-from typing import Union
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Optional, TypeAlias, Union
 
 import tensorflow as tf
 

@@ -13,16 +13,8 @@ import inspect
 import queue
 import threading
 import weakref
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import Optional
-from typing import Protocol
-from typing import TypeAlias
-from typing import TypeVar
-from typing import Union
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Optional, Protocol, TypeAlias, TypeVar, Union
 
 import cachetools
 import numpy as np

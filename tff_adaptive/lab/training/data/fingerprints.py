@@ -8,8 +8,7 @@ and is stored in hparams.json.
 import hashlib
 import json
 import pathlib
-from typing import Any
-from typing import Optional
+from typing import Any, Optional
 
 import numpy as np
 import tensorflow as tf

@@ -11,15 +11,15 @@ import functools
 import os
 import threading
 import uuid
-from collections.abc import Callable
-from collections.abc import Hashable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import MutableMapping
-from collections.abc import Sequence
-from typing import Any
-from typing import Optional
-from typing import TYPE_CHECKING
+from collections.abc import (
+  Callable,
+  Hashable,
+  Iterator,
+  Mapping,
+  MutableMapping,
+  Sequence,
+)
+from typing import Any, Optional, TYPE_CHECKING
 
 import cachetools
 import cloudpickle

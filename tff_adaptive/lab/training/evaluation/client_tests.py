@@ -8,12 +8,8 @@ import collections
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import Optional
-from typing import TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Optional, TypeAlias
 
 import numpy as np
 import tensorflow as tf

@@ -3,10 +3,8 @@
 import collections
 import concurrent.futures
 import threading
-from collections.abc import Callable
-from collections.abc import Sequence
-from typing import Any
-from typing import Union
+from collections.abc import Callable, Sequence
+from typing import Any, Union
 
 import numpy as np
 import tensorflow as tf

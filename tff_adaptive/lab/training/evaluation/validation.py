@@ -7,8 +7,7 @@ which validates on test data.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
-from typing import Optional
+from typing import Any, Optional
 
 import numpy as np
 import tensorflow as tf

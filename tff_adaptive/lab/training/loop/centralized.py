@@ -8,10 +8,8 @@ rounds divide the passes.
 """
 
 import collections
-from collections.abc import Callable
-from collections.abc import Sequence
-from typing import Any
-from typing import Optional
+from collections.abc import Callable, Sequence
+from typing import Any, Optional
 
 import numpy as np
 import tensorflow as tf

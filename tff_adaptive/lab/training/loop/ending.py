@@ -7,11 +7,8 @@ uninterrupted one does.
 
 import dataclasses
 import math
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import Optional
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Optional
 
 from tff_adaptive import errors
 from tff_adaptive.lab.recording import hooks

@@ -1,11 +1,8 @@
 """Warnings of runs that make no progress."""
 
 import collections
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Mapping
-from typing import Any
-from typing import Optional
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Optional
 
 from tff_adaptive.lab.recording import formatting
 from tff_adaptive.lab.recording import health

@@ -4,13 +4,8 @@ import abc
 import collections
 import contextlib
 import math
-from collections.abc import Callable
-from collections.abc import Collection
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import Optional
-from typing import TypeAlias
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Optional, TypeAlias
 
 import numpy as np
 import tensorflow as tf

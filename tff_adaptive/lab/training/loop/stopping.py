@@ -4,8 +4,7 @@ import contextlib
 import signal
 import threading
 from collections.abc import Iterator
-from typing import Any
-from typing import Optional
+from typing import Any, Optional
 
 
 class Stopped(BaseException):

@@ -8,11 +8,8 @@ import abc
 import dataclasses
 import math
 import threading
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import Optional
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Optional
 
 from tff_adaptive.lab.flags import settings as settings_lib
 from tff_adaptive.lab.training.participation import (

@@ -7,10 +7,8 @@ iterates, or each gradient, and for receiving and sending.
 import dataclasses
 import math
 import statistics
-from collections.abc import Callable
-from collections.abc import Sequence
-from typing import Any
-from typing import Optional
+from collections.abc import Callable, Sequence
+from typing import Any, Optional
 
 from tff_adaptive import errors
 from tff_adaptive.lab.flags import general

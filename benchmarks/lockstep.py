@@ -21,6 +21,14 @@ from tff_adaptive import algorithms
 from tff_adaptive import runtime
 from tff_adaptive.lab.training.data import batches
 
+_TASKS = (
+  'digits',
+  'digits_autoencoder',
+  'hospitals',
+  'quadratics',
+  'zipf_tags',
+  'fedprox_synthetic',
+)
 _CHOICES = ('false', 'true')
 _WARM_UP = 3
 
@@ -28,7 +36,7 @@ _WARM_UP = 3
 def main() -> None:
   """Measures and prints a row per task and method."""
   parser = argparse.ArgumentParser(description=__doc__)
-  parser.add_argument('--tasks', default='digits,hospitals,quadratics')
+  parser.add_argument('--tasks', default=','.join(_TASKS))
   parser.add_argument('--methods', default='delta_sgd,fedadam')
   parser.add_argument('--clients', type=int, default=10)
   parser.add_argument('--rounds', type=int, default=40)

@@ -24,6 +24,9 @@ _RATES = {
   for name in ('fednova', 'feddyn', 'scaffold')
 }
 _NEED_MORE = {'fedbn'}
+# Accumulators that start at zero divide a gradient near zero by itself, which
+# amplifies its rounding.
+_TOLERANCES = {'joint_zero_init': 1e-4}
 
 
 def _layers(layers, entrance):
@@ -150,7 +153,8 @@ def test_clients_together_compute_what_each_does_alone(method, version, caplog):
   )
   data = [_as_rows(arrays) for arrays in _clients()]
   alone = _run(process, 'false', data)
-  _check_equal(_run(process, 'true', data), alone)
+  together = _run(process, 'true', data)
+  _check_equal(together, alone, _TOLERANCES.get(method, 1e-5))
   assert 'one at a time' not in caplog.text
 
 

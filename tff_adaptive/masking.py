@@ -37,7 +37,7 @@ def check(model: tff.learning.models.VariableModel) -> None:
       f'{type(inner).__name__} is no Keras model, so its loss on part of a '
       'batch is unknown'
     )
-  for layer in _layers(keras_model):
+  for layer in tff_internals.layers_of(keras_model):
     kind = type(layer).__name__
     if 'BatchNormalization' in kind:
       raise MaskError('batch normalization mixes the examples of a batch')
@@ -49,16 +49,6 @@ def check(model: tff.learning.models.VariableModel) -> None:
     known = given.__module__.split('.')[0] in _WEIGHING
     if not (known or _is_of_tff(metric)) or 'sample_weight' not in takes:
       raise MaskError(f'the metric {given.__name__} may ignore sample weights')
-
-
-def _layers(keras_model: Any) -> Sequence[Any]:
-  if tff_internals.is_keras_3(type(keras_model), 'Model'):
-    return tff_internals.layers_of(keras_model)
-  return [
-    part
-    for part in keras_model.submodules
-    if isinstance(part, tf.keras.layers.Layer)
-  ]
 
 
 def _is_of_tff(metric: Any) -> bool:
@@ -105,17 +95,17 @@ def forward(
   predictions, added = _call(inner, x, training)
   if mask is None:
     mask = tf.ones([tf.shape(tf.nest.flatten(x)[0])[0]], tf.bool)
-  examples = tf.reduce_sum(tf.cast(mask, tf.float32))
   counted = tf.cast(mask, tf.float32)
+  examples = tf.reduce_sum(counted)
   if weights is not None:
     counted *= tf.reshape(tf.cast(weights, tf.float32), [-1])
   losses = inner._loss_fns
   if len(losses) == 1:
-    mean = _mean(losses[0], y, predictions, mask, counted)
+    mean = _mean(losses[0], y, predictions, mask, counted, examples)
   else:
     mean = tf.add_n(
       [
-        weight * _mean(loss, own, predicted, mask, counted)
+        weight * _mean(loss, own, predicted, mask, counted, examples)
         for weight, loss, own, predicted in zip(
           inner._loss_weights, losses, y, predictions, strict=True
         )
@@ -142,6 +132,7 @@ def _mean(
   predictions: Any,
   mask: tf.Tensor,
   counted: tf.Tensor,
+  examples: tf.Tensor,
 ) -> tf.Tensor:
   """Computes a loss of the counted examples, as the loss reduces it."""
   outputs = tf.nest.flatten(predictions)
@@ -165,7 +156,6 @@ def _mean(
   if reduction == 'sum':
     return total
   per_example = tf.cast(tf.reduce_prod(tf.shape(values)[1:]), tf.float32)
-  examples = tf.reduce_sum(tf.cast(mask, tf.float32))
   return tf.math.divide_no_nan(total, examples * per_example)
 
 

@@ -723,10 +723,6 @@ class WeightedModel(Wrapped):
     return self._input_spec
 
   @property
-  def trainable_names(self) -> Sequence[str]:
-    return names_in(self.unfrozen)
-
-  @property
   def trainable_variables(self) -> Sequence[tf.Variable]:
     return self.unfrozen.trainable_variables
 

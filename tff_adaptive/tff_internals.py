@@ -94,7 +94,13 @@ def keras_3_model_in(error: BaseException) -> Any:
 
 
 def layers_of(keras_model: Any) -> list[Any]:
-  """Returns all layers of a Keras 3 model, including nested ones."""
+  """Returns all layers of a model of either Keras, including nested ones."""
+  if isinstance(keras_model, tf.Module):
+    return [
+      part
+      for part in keras_model.submodules
+      if isinstance(part, tf.keras.layers.Layer)
+    ]
   return list(keras_model._flatten_layers(include_self=False))
 
 
@@ -345,10 +351,8 @@ def replace_random_generators(
     Number of replaced generators.
   """
   count = 0
-  for layer in keras_model.submodules:
-    if hasattr(layer, '_random_generator') and isinstance(
-      layer, tf.keras.layers.Layer
-    ):
+  for layer in layers_of(keras_model):
+    if hasattr(layer, '_random_generator'):
       # A layer without randomness (rate 0) still owns a generator.
       object.__setattr__(layer, '_random_generator', make_generator(count))
       count += 1

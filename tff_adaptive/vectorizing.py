@@ -107,12 +107,9 @@ def _is_plain(pfor_input: Any) -> bool:
   )
 
 
-def _convolve(pfor_input: Any) -> Any:
-  """Multiplies windows by each client's own filters."""
-  pfor_input.stack_inputs()
-  images, filters = pfor_input.stacked_input(0), pfor_input.stacked_input(1)
+def _convolved(images: tf.Tensor, filters: tf.Tensor, margins: _Margins) -> Any:
+  """Multiplies the windows of images by each client's own filters."""
   clients, height, width, channels, outputs = filters.shape
-  margins = _margins(height, width, pfor_input.get_attr('padding'))
   product = tf.matmul(
     _windows(images, height, width, margins),
     tf.reshape(filters, [clients, height * width * channels, outputs]),
@@ -121,6 +118,14 @@ def _convolve(pfor_input: Any) -> Any:
   columns = images.shape[3] + sum(margins[2:]) - width + 1
   shape = [clients, images.shape[1], rows, columns, outputs]
   return pfor.wrap(tf.reshape(product, shape), True)
+
+
+def _convolve(pfor_input: Any) -> Any:
+  pfor_input.stack_inputs()
+  images, filters = pfor_input.stacked_input(0), pfor_input.stacked_input(1)
+  height, width = filters.shape[1:3]
+  margins = _margins(height, width, pfor_input.get_attr('padding'))
+  return _convolved(images, filters, margins)
 
 
 def _filter_gradient(pfor_input: Any) -> Any:
@@ -142,7 +147,7 @@ def _input_gradient(pfor_input: Any) -> Any:
   """Convolves the gradient with the filters turned by 180 degrees."""
   pfor_input.stack_inputs(stack_indices=[1, 2])
   filters, gradient = pfor_input.stacked_input(1), pfor_input.stacked_input(2)
-  clients, height, width, channels, outputs = filters.shape
+  height, width = filters.shape[1:3]
   above, below, left, right = _margins(
     height, width, pfor_input.get_attr('padding')
   )
@@ -153,14 +158,7 @@ def _input_gradient(pfor_input: Any) -> Any:
     width - 1 - right,
   )
   turned = tf.transpose(tf.reverse(filters, [1, 2]), [0, 1, 2, 4, 3])
-  product = tf.matmul(
-    _windows(gradient, height, width, margins),
-    tf.reshape(turned, [clients, height * width * outputs, channels]),
-  )
-  rows = gradient.shape[2] + sum(margins[:2]) - height + 1
-  columns = gradient.shape[3] + sum(margins[2:]) - width + 1
-  shape = [clients, gradient.shape[1], rows, columns, channels]
-  return pfor.wrap(tf.reshape(product, shape), True)
+  return _convolved(gradient, turned, margins)
 
 
 def _static(sizes: tf.Tensor) -> Sequence[int]:

@@ -106,7 +106,7 @@ def _closure(
   while waiting:
     needed = waiting.pop()
     name, marker = needed['name'], needed.get('marker', '')
-    # Of packages whose own requirement pip is told to ignore.
+    # Packages whose own requirements pip ignores.
     marker = '' if marker.startswith('python_full_version >=') else marker
     for extra in needed.get('extra', []):
       waiting += packages[name]['optional-dependencies'][extra]

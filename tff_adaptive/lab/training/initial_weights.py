@@ -157,7 +157,8 @@ def _of_run(
         f'{instead}.'
       )
     warnings.warn(
-      f'{path} has no names of weights; they were told apart by their shapes.',
+      f'{path} does not name its weights; they were told apart by their '
+      'shapes.',
       stacklevel=2,
     )
     recorded = names

@@ -159,7 +159,7 @@ def _check_shapes_tell(arrays: Arrays) -> None:
       '.weights.h5'
     )
   warnings.warn(
-    'The file of weights has no names of layers; they were told apart by their '
+    'The file has no names of layers; their weights were told apart by their '
     'classes and shapes.',
     stacklevel=2,
   )

@@ -8,6 +8,7 @@ loop outside; a client that has no batch left stays as it is.
 
 import abc
 import collections
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, Optional, TypeVar
 
@@ -207,10 +208,8 @@ class _CohortForm:
       looked = None
       if function.needs_client_size:
         looked = steps.look(local, function.draws)
-      constants, so_far = clients.call(
-        lambda arguments, looked: function.begin(local, arguments, looked),
-        looked,
-      )
+      begin = functools.partial(function.begin, local)
+      constants, so_far = clients.call(begin, looked)
 
       def take(
         so_far: Any, batch: Any, mask: tf.Tensor, more: tf.Tensor
@@ -233,13 +232,8 @@ class _CohortForm:
 
       so_far = steps.fold(take, so_far, function.most_steps(constants))
       local.mask = None
-      result = clients.call(
-        lambda arguments, constants, so_far: function.finish(
-          local, arguments, constants, so_far
-        ),
-        constants,
-        so_far,
-      )
+      finish = functools.partial(function.finish, local)
+      result = clients.call(finish, constants, so_far)
     return _leaves(result)
 
   def parameters(self, leaves: Iterator[Any]) -> Sequence[Any]:

@@ -306,7 +306,17 @@ class _FunctionalCarry(NamedTuple):
   metrics: structures.Structure
 
 
-class _FunctionalLocalModel(LocalModel[_FunctionalCarry]):
+class CarriedModel(LocalModel[Any]):
+  """A model whose trainable weights are a field of the carry, `trainable`."""
+
+  def trainable(self, carry: Any) -> structures.FlatWeights:
+    return carry.trainable
+
+  def with_trainable(self, carry: Any, weights: structures.FlatWeights) -> Any:
+    return carry._replace(trainable=tuple(weights))
+
+
+class _FunctionalLocalModel(CarriedModel):
   """A `FunctionalModel`; its weights and metrics are the carry."""
 
   def __init__(self, model: tff.learning.models.FunctionalModel):
@@ -318,14 +328,6 @@ class _FunctionalLocalModel(LocalModel[_FunctionalCarry]):
       tuple(weights.non_trainable),
       self._model.initialize_metrics_state(),
     )
-
-  def trainable(self, carry: _FunctionalCarry) -> structures.FlatWeights:
-    return carry.trainable
-
-  def with_trainable(
-    self, carry: _FunctionalCarry, weights: structures.FlatWeights
-  ) -> _FunctionalCarry:
-    return carry._replace(trainable=tuple(weights))
 
   def _evaluate(
     self,

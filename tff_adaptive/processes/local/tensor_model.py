@@ -36,7 +36,7 @@ class Carry(NamedTuple):
   others: structures.FlatWeights
 
 
-class TensorModel(local_model.LocalModel[Carry]):
+class TensorModel(local_model.CarriedModel):
   """A `VariableModel` made by Keras, without variables.
 
   Attributes:
@@ -108,14 +108,6 @@ class TensorModel(local_model.LocalModel[Carry]):
       tuple(tf.nest.flatten(weights.trainable)), (*fixed, *self._none)
     )
 
-  def trainable(self, carry: Carry) -> structures.FlatWeights:
-    return carry.trainable
-
-  def with_trainable(
-    self, carry: Carry, weights: structures.FlatWeights
-  ) -> Carry:
-    return carry._replace(trainable=tuple(weights))
-
   def _pass(self, kind: str, carry: Carry, call: Callable[[], _Result]) -> Any:
     """Fills the slots, and calls the model with the draws of this kind."""
     for slot, value in zip(
@@ -128,7 +120,7 @@ class TensorModel(local_model.LocalModel[Carry]):
     self._most_draws |= self._draws
     return result
 
-  def _evaluate(
+  def evaluate(
     self, carry: Carry, batch: structures.Examples, term: local_model.Term
   ) -> tuple[Carry, local_model.Evaluated]:
     with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -153,11 +145,6 @@ class TensorModel(local_model.LocalModel[Carry]):
     )
     return carry._replace(others=others), evaluated
 
-  def evaluate(
-    self, carry: Carry, batch: structures.Examples, term: local_model.Term
-  ) -> tuple[Carry, local_model.Evaluated]:
-    return self._evaluate(carry, batch, term)
-
   def gradients_at(
     self,
     carry: Carry,
@@ -166,7 +153,7 @@ class TensorModel(local_model.LocalModel[Carry]):
     term: local_model.Term,
   ) -> structures.FlatWeights:
     elsewhere = self.with_trainable(carry, weights)
-    return self._evaluate(elsewhere, batch, term)[1].gradients
+    return self.evaluate(elsewhere, batch, term)[1].gradients
 
   def represent_at(
     self,

@@ -81,7 +81,7 @@ class Fused:
           self.nodes, known, self.outputs, replaced, form
         )
 
-      self._functions[form] = _trace(self._name, body, self.inputs)
+      self._functions[form] = _trace(self._name, body, specs_of(self.inputs))
     return self._functions[form]
 
   def __call__(
@@ -237,15 +237,11 @@ class Fold:
       }
       return self._added(state, shared, clients)
 
-    specs = [leaf.spec for leaf in self.state + self.shared]
+    specs = specs_of(self.state + self.shared)
     specs.append(tf.TensorSpec([sum(n for n, _ in sizes)], tf.int32))
     for _, size in sizes:
-      specs += [
-        tf.TensorSpec([size, *leaf.spec.shape], leaf.spec.dtype)
-        for leaf in self.inputs
-      ]
-    body.__name__ = f'{self._name}_of_groups'
-    return tff_functions.FastFunction(tf.compat.v1.wrap_function(body, specs))
+      specs += stacked_specs_of(self.inputs, size)
+    return _trace(f'{self._name}_of_groups', body, specs)
 
   def _added(
     self,
@@ -317,7 +313,7 @@ class Fold:
     return _trace(
       f'{self._name}_of_{count}',
       body,
-      self.state + self.shared + self.inputs * count,
+      specs_of(self.state + self.shared + self.inputs * count),
     )
 
 
@@ -343,10 +339,25 @@ def _reduction(
 def _trace(
   name: str,
   body: Callable[..., list[tf.Tensor]],
-  inputs: Sequence[nodes_lib.Leaf],
+  specs: Sequence[tf.TensorSpec],
 ) -> tff_functions.FastFunction:
-  """Traces a Python function with the specs of some leaves."""
+  """Traces a Python function of tensors with these specs."""
   body.__name__ = name
   return tff_functions.FastFunction(
-    tf.compat.v1.wrap_function(body, [leaf.spec for leaf in inputs])
+    tf.compat.v1.wrap_function(body, list(specs))
   )
+
+
+def specs_of(leaves: Sequence[nodes_lib.Leaf]) -> list[tf.TensorSpec]:
+  """Returns the specs of leaves."""
+  return [leaf.spec for leaf in leaves]
+
+
+def stacked_specs_of(
+  leaves: Sequence[nodes_lib.Leaf], clients: int
+) -> list[tf.TensorSpec]:
+  """Returns the specs of several clients' leaves, stacked."""
+  return [
+    tf.TensorSpec([clients, *spec.shape], spec.dtype)
+    for spec in specs_of(leaves)
+  ]

@@ -149,8 +149,7 @@ class Invocation:
   ) -> None:
     """Runs clients in groups, each in one call, and accumulates them."""
     rows = lockstep.joined([c[together.data.slot] for c in self.clients])
-    with self.resources.aggregating():
-      shared = [self.server[leaf.slot] for leaf in phase.fold.shared]
+    shared = [self.server[leaf.slot] for leaf in phase.fold.shared]
     totals = [self.server[slot] for slot in phase.zero]
     kept: dict[int, nodes_lib.ClientTensors] = {}
     for block in lockstep.blocks(len(self.clients), phase.client.output_bytes):

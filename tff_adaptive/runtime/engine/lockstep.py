@@ -6,6 +6,7 @@ one at a time.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -90,7 +91,7 @@ def joined(data: Sequence[dataset_cache.ClientData]) -> Rows:
   shapes = {tuple(c.shape[1:] for c in rows.components) for rows in found}
   if len(shapes) > 1:
     raise CannotVectorize('clients have examples of different shapes')
-  ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+  ends = list(itertools.accumulate(sizes))
   with tf.device('/device:CPU:0'):
     components = [
       tf.concat(
@@ -227,8 +228,8 @@ class Together:
     key = clients, batch_size
     if key not in self._functions:
       specs = [
-        *(leaf.spec for leaf in self.shared),
-        *(_stacked(leaf.spec, clients) for leaf in self.own),
+        *fused_lib.specs_of(self.shared),
+        *fused_lib.stacked_specs_of(self.own, clients),
         *[tf.TensorSpec([clients], tf.int32)] * 2,
         *(tf.TensorSpec([None, *c.shape[1:]], c.dtype) for c in components),
       ]
@@ -290,7 +291,3 @@ def _each(
     return list(build([known[leaf] for leaf in node.inputs], wanted))
 
   return tf.vectorized_map(one, [stacked[leaf] for leaf in own])
-
-
-def _stacked(spec: tf.TensorSpec, clients: int) -> tf.TensorSpec:
-  return tf.TensorSpec([clients, *spec.shape], spec.dtype)

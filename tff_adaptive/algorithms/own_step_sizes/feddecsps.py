@@ -75,6 +75,8 @@ def _exchanges(own: FedDecSps) -> bool:
 @methods.method(
   'feddecsps',
   printed='FedDecSPS',
+  # Counted over all of training, steps are too small long before 200 rounds.
+  defaults={'count': 'round'},
   client='polyak_decreasing',
   fixes=('client',),
   unnoised="their numbers of local steps (not with `count='round'`)",

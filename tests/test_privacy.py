@@ -79,7 +79,16 @@ def settings(**given):
       {'dp_clip_norm': 1.0, 'dp_clients_per_round': None},
       'needs `dp_clients_per_round`',
     ),
-    ({'aggregator': 'median'}, "'mean', 'compression', 'secure'"),
+    ({'dp_clip_norm': 1.0, 'aggregator': 'robust'}, 'single clients'),
+    ({'dp_clip_norm': 1.0, 'aggregator': 'median'}, 'single clients'),
+    ({'aggregator': 'average'}, "'mean', 'robust', 'median', 'trimmed_mean'"),
+    ({'aggregator': 'robust', 'aggregator_clipping': True}, 'be ignored'),
+    ({'aggregator': 'median', 'aggregator_zeroing': True}, 'be ignored'),
+    ({'aggregator': 'median', 'aggregator_trim': 0.1}, 'be ignored'),
+    (
+      {'aggregator': 'median', 'client_weighting': 'examples'},
+      'all clients count alike',
+    ),
   ],
 )
 def test_errors_are_one_sentence(given, words):

@@ -14,7 +14,7 @@ import functools
 import math
 import typing
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Optional
+from typing import Annotated, Any, ClassVar, Literal, Optional
 
 from tff_adaptive import parameters
 from tff_adaptive.privacy import loss as privacy_loss
@@ -44,10 +44,20 @@ class Aggregation(parameters.Described):
     }
   )
 
-  aggregator: Literal['mean', 'compression', 'secure'] = 'mean'
-  """TFF's aggregator of updates: a plain mean, a mean with 8-bit quantisation
-  of tensors above 20,000 elements, or secure summation.
+  aggregator: Literal[
+    'mean', 'robust', 'median', 'trimmed_mean', 'compression', 'secure'
+  ] = 'mean'
+  """Aggregator of updates: a mean; TFF's robust mean, which zeroes and clips;
+  the median or the trimmed mean of each coordinate over clients, which count
+  alike (Yin et al., arXiv 1803.01498); TFF's mean with 8-bit quantisation of
+  tensors above 20,000 elements; or secure summation.
   """
+
+  aggregator_trim: Annotated[
+    float, parameters.Range(low=0, high=0.5, open_low=True, open_high=True)
+  ] = 0.2
+  """beta of the trimmed mean, the share of clients left out at each end of
+  every coordinate; not below the share of hostile clients."""
 
   aggregator_zeroing: bool = False
   """Whether to zero updates far larger than the others' (TFF's adaptive
@@ -78,6 +88,22 @@ class Aggregation(parameters.Described):
 
   dp_clients_per_round: Optional[parameters.Count] = None
   """Number of clients by which the noised sum is divided."""
+
+  @property
+  def zeroing(self) -> bool:
+    """Whether updates far larger than the others' are zeroed."""
+    return self.aggregator_zeroing or self.aggregator == 'robust'
+
+  @property
+  def clipping(self) -> bool:
+    """Whether updates are clipped to a quantile of the norms."""
+    return self.aggregator_clipping or self.aggregator == 'robust'
+
+  @property
+  def trimmed(self) -> Optional[float]:
+    """Share trimmed at each end, 1/2 for the median; `None` for means."""
+    shares = {'median': 0.5, 'trimmed_mean': self.aggregator_trim}
+    return shares.get(self.aggregator)
 
   @property
   def clip_norm(self) -> Optional[float]:
@@ -115,14 +141,20 @@ class Aggregation(parameters.Described):
   def formula(self) -> str:
     """The aggregation as text; empty for a plain mean."""
     if not self.private:
+      if self.aggregator == 'median':
+        return 'Delta = the median over clients, coordinate by coordinate'
+      if self.trimmed is not None:
+        return (
+          'Delta = the mean over clients, coordinate by coordinate, without '
+          f'the {self.trimmed:g} n smallest and largest values'
+        )
       parts = {
-        'mean': [],
         'compression': ['8-bit quantisation'],
         'secure': ['secure summation'],
-      }[self.aggregator]
-      if self.aggregator_clipping:
+      }.get(self.aggregator, [])
+      if self.clipping:
         parts = ['clipping to the 0.8 quantile of norms', *parts]
-      if self.aggregator_zeroing:
+      if self.zeroing:
         parts = ['zeroing of outliers', *parts]
       return 'the mean has ' + ', then '.join(parts) if parts else ''
     # Calibration to a target may still have to decide the noise.
@@ -148,6 +180,15 @@ class Aggregation(parameters.Described):
   def check(self) -> None:
     usual = parameters.parameters_of(type(self))
     changed = [n for n, p in usual.items() if getattr(self, n) != p.default]
+    unused = set() if self.aggregator == 'trimmed_mean' else {'aggregator_trim'}
+    if self.aggregator in ('robust', 'median', 'trimmed_mean'):
+      unused |= {'aggregator_zeroing', 'aggregator_clipping'}
+    for name in unused.intersection(changed):
+      raise parameters.ParameterError(
+        name,
+        '{} would be ignored: {aggregator} is {chosen!r}.',
+        chosen=self.aggregator,
+      )
     if not is_asked(vars(self)):
       for name in changed:
         if name.startswith('dp_') and name != 'dp_noise_multiplier':
@@ -181,6 +222,13 @@ class Aggregation(parameters.Described):
           "{} adapts to the clients' norms without noise, which is not "
           'private: disable it or differential privacy.',
         )
+    if self.aggregator in ('robust', 'median', 'trimmed_mean'):
+      raise parameters.ParameterError(
+        'aggregator',
+        '{}={chosen} depends on single clients without noise, which is not '
+        'private: give {aggregator}=mean, or disable differential privacy.',
+        chosen=self.aggregator,
+      )
     if self.aggregator == 'compression':
       raise parameters.ParameterError(
         'aggregator',

@@ -14,8 +14,8 @@ def check(plan: Any, weighting_given: bool) -> dict[str, Any]:
     weighting_given: Whether `client_weighting` was given explicitly.
 
   Returns:
-    Values to change: under differential privacy, `client_weighting` becomes
-    'uniform' unless it was given.
+    Values to change: under differential privacy, and for a median or a trimmed
+    mean, `client_weighting` becomes 'uniform' unless it was given.
 
   Raises:
     ParameterError: If an option would be ignored or is not private.
@@ -35,6 +35,8 @@ def check(plan: Any, weighting_given: bool) -> dict[str, Any]:
       '{} cannot be combined with differential privacy or secure summation: '
       'it measures individual updates, which these hide; give one of them.',
     )
+  if plan.aggregation.trimmed is not None:
+    return _uniform(plan, weighting_given)
   if not plan.aggregation.private:
     return {}
   if plan.method.unnoised and plan.values.get('count') != 'round':
@@ -51,14 +53,25 @@ def check(plan: Any, weighting_given: bool) -> dict[str, Any]:
       '{} cannot be combined with differential privacy: it records figures of '
       'individual clients without noise; give one of them.',
     )
-  if not weighting_given:
+  return _uniform(plan, weighting_given)
+
+
+def _uniform(plan: Any, weighting_given: bool) -> dict[str, Any]:
+  """Sets uniform client weights, unless others were asked for."""
+  given = plan.values['client_weighting']
+  if not weighting_given or given == 'uniform':
     return {'client_weighting': 'uniform'}
-  weighting = plan.values['client_weighting']
-  if weighting != 'uniform':
+  if plan.aggregation.private:
     raise parameters.ParameterError(
       'client_weighting',
       "{} must be 'uniform' under differential privacy, got {given!r}: client "
       'weights must not depend on the data.',
-      given=weighting,
+      given=given,
     )
-  return {}
+  raise parameters.ParameterError(
+    'client_weighting',
+    '{}={given} would be ignored: with {aggregator}={aggregator_name} all '
+    'clients count alike.',
+    given=given,
+    aggregator_name=plan.values['aggregator'],
+  )

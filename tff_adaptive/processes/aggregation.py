@@ -11,8 +11,8 @@ import tensorflow_privacy as tfp
 
 from tff_adaptive import structures
 from tff_adaptive.privacy import mechanism as privacy
-from tff_adaptive.processes import encoded_sum
 from tff_adaptive.processes import encodings
+from tff_adaptive.processes import factories
 
 # Scalars: the clipping norm, `clip`, the rounds completed, `round`, and the
 # query's numbers, which are no constants of the graph, so that processes that
@@ -206,12 +206,12 @@ def build_aggregator(
   Args:
     settings: What `privacy.check` returned.
     seed: Of the noise, where there is noise.
-    encoding: Compressed form of updates for a plain mean. Updates that are
-      clipped, zeroed or summed securely are sent uncompressed.
+    encoding: Compressed form of updates for a plain mean. Other aggregators
+      get updates uncompressed.
 
   Returns:
-    A weighted mean; under differential privacy weights are ignored and all
-    clients count alike.
+    A weighted mean; under differential privacy, and for a median or a trimmed
+    mean, weights are ignored and all clients count alike.
   """
   if settings.private:
     records = None
@@ -224,16 +224,16 @@ def build_aggregator(
         ClippedSum(settings, seed), records
       )
     )
-  robust = settings.aggregator_zeroing or settings.aggregator_clipping
-  if encoding is not None and settings.aggregator == 'mean' and not robust:
-    return tff.aggregators.MeanFactory(encoded_sum.EncodedSum(encoding))
+  if settings.trimmed is not None:
+    return factories.TrimmedMean(settings.trimmed)
+  zeroing, clipping = settings.zeroing, settings.clipping
+  if encoding is not None and settings.aggregator == 'mean':
+    if not zeroing and not clipping:
+      return tff.aggregators.MeanFactory(factories.EncodedSum(encoding))
   build: Callable[..., tff.aggregators.WeightedAggregationFactory] = {
     'mean': tff.learning.robust_aggregator,
+    'robust': tff.learning.robust_aggregator,
     'compression': tff.learning.compression_aggregator,
     'secure': tff.learning.secure_aggregator,
   }[settings.aggregator]
-  return build(
-    zeroing=settings.aggregator_zeroing,
-    clipping=settings.aggregator_clipping,
-    weighted=True,
-  )
+  return build(zeroing=zeroing, clipping=clipping, weighted=True)

@@ -18,6 +18,7 @@ import tensorflow_federated as tff
 
 from tff_adaptive import structures
 from tff_adaptive.processes import exchange as exchange_lib
+from tff_adaptive.processes import factories
 from tff_adaptive.processes import messages
 from tff_adaptive.processes import objectives
 from tff_adaptive.processes.local import client_function
@@ -25,7 +26,6 @@ from tff_adaptive.processes.local import first_step as first_step_lib
 from tff_adaptive.processes.local import full_gradient as full_gradient_lib
 from tff_adaptive.processes.local import local_model
 from tff_adaptive.processes.local import model_facts
-from tff_adaptive.processes.local import step_sizes
 from tff_adaptive.processes.local import trainer as trainer_lib
 from tff_adaptive.processes.local import weighting
 
@@ -328,7 +328,7 @@ class ClientWork:
     for name in tff.structure.name_list(self._measure.type_signature.result):
       measurements[name] = measured[name]
     if self._records:
-      measurements['step_size_of_clients'] = step_sizes.collect(done.record)
+      measurements['step_size_of_clients'] = factories.collect(done.record)
     return RoundOutput(
       (sums, maxima, *full_gradient),
       done.result,

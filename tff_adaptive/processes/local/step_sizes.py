@@ -2,15 +2,13 @@
 
 A client accumulates its own (`start`, `add`), the cohort's are summed and
 maximized (`sums`, `maxima`), and the server computes `figures` from these. On
-request every client's own figures are collected too (`record`, `collect`).
+request every client's own figures are collected too (`record`).
 """
 
 import collections
 from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
-import tensorflow_federated as tff
 
 from tff_adaptive import structures
 from tff_adaptive.optimizers import protocol
@@ -186,34 +184,3 @@ def record(totals: Steps, takes_part: tf.Tensor) -> tf.Tensor:
   )
   own = tf.where(tf.equal(steps, 0), float('nan'), own)
   return tf.concat([[tf.cast(takes_part, tf.float32), steps], own], axis=0)
-
-
-def collect(records: structures.Placed) -> structures.Placed:
-  """Gathers clients' records at the server, float32 [clients, len(RECORD)].
-
-  Called inside a federated computation. Rows are in the cohort's order, in
-  which the runtimes aggregate clients.
-
-  Args:
-    records: Results of `record`, at clients.
-  """
-  row_type = tff.TensorType(np.float32, [len(RECORD)])
-  rows_type = tff.TensorType(np.float32, [None, len(RECORD)])
-
-  @tff.tensorflow.computation
-  def none() -> tf.Tensor:
-    return tf.zeros([0, len(RECORD)])
-
-  @tff.tensorflow.computation(rows_type, row_type)
-  def add_row(rows: tf.Tensor, row: tf.Tensor) -> tf.Tensor:
-    return tf.concat([rows, row[tf.newaxis]], axis=0)
-
-  @tff.tensorflow.computation(rows_type, rows_type)
-  def merge(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
-    return tf.concat([first, second], axis=0)
-
-  @tff.tensorflow.computation(rows_type)
-  def report(rows: tf.Tensor) -> tf.Tensor:
-    return rows
-
-  return tff.federated_aggregate(records, none(), add_row, merge, report)

@@ -290,4 +290,10 @@ def _each(
     known = {**shared, **dict(zip(own, values))}
     return list(build([known[leaf] for leaf in node.inputs], wanted))
 
-  return tf.vectorized_map(one, [stacked[leaf] for leaf in own])
+  values = [stacked[leaf] for leaf in own]
+  try:
+    return tf.vectorized_map(one, values, fallback_to_while_loop=False)
+  except ValueError:
+    # TFF's conditions, as in clipping, have branches that must run for one
+    # client alone.
+    return tf.map_fn(one, values, fn_output_signature=list(node.specs))

@@ -213,7 +213,7 @@ def test_the_guide_in_python(in_process_context, tmp_path, monkeypatch):
 @pytest.mark.exhaustive
 def test_the_snippet_about_models(in_process_context, capsys):
   pytest.importorskip('keras')
-  (text,) = (b[2] for b in blocks('models.md') if b[0] == 'python')
+  text = next(b[2] for b in blocks('models.md') if b[0] == 'python')
   exec(compile(text, 'models.md', 'exec'), {})
   assert "('accuracy'," in capsys.readouterr().out
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 
 from tests import recorded
@@ -288,19 +289,6 @@ def test_train_finish_refuse(tmp_path):
   assert '--server_learning_rate was 0.01, now 0.5' in changed.err
 
 
-def processes_started_by(pid):
-  """Workers and their supervisors; TFF's worker is told its parent's id."""
-  found = []
-  for path in pathlib.Path('/proc').glob('[0-9]*/cmdline'):
-    try:
-      words = path.read_bytes().split(b'\0')
-    except OSError:  # It ended meanwhile.
-      continue
-    if str(pid).encode() in words:
-      found.append(words)
-  return found
-
-
 @pytest.mark.parametrize(
   'number, runtime',
   tiers.exhaustive_but(
@@ -317,16 +305,14 @@ def test_signal_saves_and_the_same_command_goes_on(tmp_path, number, runtime):
   while not rows.exists() or rows.read_text().count('\n') < 6:
     assert process.poll() is None and time.monotonic() < deadline
     time.sleep(0.1)
-  assert bool(processes_started_by(process.pid)) == (runtime == 'native')
+  workers = psutil.Process(process.pid).children(recursive=True)
+  assert bool(workers) == (runtime == 'native')
   process.send_signal(number)
   stopped = finish(process, tmp_path)
   assert stopped.code == 128 + number
   assert 'which is saved; the same command resumes' in stopped.out
   assert 'Traceback' not in stopped.err
-  deadline_of_workers = time.monotonic() + 10
-  while processes_started_by(process.pid):
-    assert time.monotonic() < deadline_of_workers
-    time.sleep(0.1)
+  assert not psutil.wait_procs(workers, timeout=10)[1]
   last = rows.read_text().splitlines()[-1].split(',')[0]
   checkpoints = os.listdir(tmp_path / 'runs' / 'a' / 'checkpoints')
   assert f'round_{last}.safetensors' in checkpoints

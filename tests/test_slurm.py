@@ -7,10 +7,10 @@ import subprocess
 import sys
 import tempfile
 
+import portpicker
 import pytest
 
 from tests import recorded
-from tff_adaptive.runtime.workers import process as process_lib
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 # Runs here what srun would run on the machine that is named.
@@ -43,7 +43,7 @@ def test_a_job_trains_on_two_machines(tmp_path):
     'VENV': str(pathlib.Path(sys.prefix)),
     'SLURM_JOB_NODELIST': 'machines',
     'SLURM_CPUS_PER_TASK': '1',
-    'RAY_PORT': str(process_lib.free_port()),
+    'RAY_PORT': str(portpicker.pick_unused_port()),
     'RAY_OPTIONS': f'--object-store-memory=200000000 --temp-dir={folder}',
   }
   log = tmp_path / 'log'

@@ -205,8 +205,6 @@ def test_runtime_options(parse):
   assert bounded.runtime_options == {'max_concurrent_clients': 3}
   spread = parse('--devices=GPU:0,GPU:1')
   assert spread.runtime_options == {'devices': ['GPU:0', 'GPU:1']}
-  native = parse('--runtime=native', '--worker_memory_mib=3')
-  assert native.runtime_options == {'memory_limit': 3 * 2**20}
   strict = parse('--runtime=ray', '--worker_retries=0', '--cpus_per_actor=2')
   assert strict.runtime_options == {'retries': 0, 'cpus_per_actor': 2}
   assert parse().runtime_options == {}

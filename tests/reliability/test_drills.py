@@ -11,13 +11,13 @@ import psutil
 import pytest
 
 from tests import recorded
+from tests import waiting
 from tests.reliability import drills
 from tff_adaptive import errors
 from tff_adaptive.lab.commands import command_line
 from tff_adaptive.lab.flags import parsing as flags
 from tff_adaptive.lab.report import sweeps
 from tff_adaptive.lab.training.loop import stopping
-from tff_adaptive.runtime.workers import process as process_lib
 
 _QUADRATIC = (
   '--task=quadratic',
@@ -185,7 +185,7 @@ def _finish(launcher, tmp_path, code=0):
 
 def _wait_for_rows(run, count):
   rows = run / 'metrics.csv'
-  assert process_lib.wait_until(
+  assert waiting.wait_until(
     lambda: rows.exists() and rows.read_text().count('\n') > count, 600, 0.01
   )
 
@@ -265,7 +265,7 @@ def test_no_ending_leaves_anything_in_the_temporary_folder(
       started = psutil.Process(pid).children(recursive=True)
       os.kill(pid, ending)
     launcher.wait()
-    assert process_lib.wait_until(
+    assert waiting.wait_until(
       lambda: all(drills.gone(p.pid) for p in started), 10
     )
   finally:

@@ -18,13 +18,13 @@ import numpy as np
 import pytest
 
 from tests import recorded
+from tests import waiting
 from tests.reliability import drills
 from tests.reliability import mutations
 from tests.training import test_loop
 from tff_adaptive import errors
 from tff_adaptive.lab.commands import command_line
 from tff_adaptive.lab.recording import files
-from tff_adaptive.runtime.workers import process as process_lib
 
 train = test_loop.train_fixture
 
@@ -238,7 +238,7 @@ def test_client_states_damaged_at_random(tmp_path, launcher):
   start('whole')
   assert launcher.wait() == 0
   pid = start('stopped')
-  assert process_lib.wait_until(
+  assert waiting.wait_until(
     lambda: (
       runs / 'stopped' / 'checkpoints' / 'round_20.safetensors'
     ).exists(),
@@ -340,7 +340,7 @@ def test_command_ends_with_a_code_and_goes_on(tmp_path, capsys):
 
   def fill():
     kept = run / 'checkpoints' / 'round_2.safetensors'
-    if process_lib.wait_until(kept.exists, 300, interval=0.001):
+    if waiting.wait_until(kept.exists, 300, interval=0.001):
       # Room for a checkpoint, but not for all rows.
       resource.setrlimit(resource.RLIMIT_FSIZE, (6000, before[1]))
 

@@ -13,7 +13,6 @@ _MAY_USE = {
   'graphs': {'graphs'},
   'engine': {'graphs', 'engine'},
   'cluster': {'engine', 'cluster'},
-  'workers': {'engine', 'workers'},
 }
 
 

@@ -9,7 +9,6 @@ do so when called.
   output = process.next(state, client_datasets)
 """
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Any, TYPE_CHECKING, TypeAlias
 
@@ -196,29 +195,19 @@ def create_native_context(
   *,
   default_num_clients: int = 0,
   max_concurrent_clients: int | None = None,
-  worker_timeout: float = 60.0,
-  retries: int = 1,
-  memory_limit: int | None = None,
   asynchronous: bool = False,
 ) -> _Context:
-  """Creates a context on TFF's C++ runtime, with a supervised worker.
+  """Creates a context on TFF's C++ runtime.
 
   The first computation starts the worker process. It ends with this process,
-  for whatever reason, and does not hold its standard output or error open.
+  for whatever reason, and does not hold its standard output or error open. TFF
+  repeats a computation that lost its worker; after a few times it is an error.
 
   Args:
     default_num_clients: Cohort size of computations whose arguments do not
       show it.
     max_concurrent_clients: Maximum number of clients trained at once; by
       default unbounded.
-    worker_timeout: Seconds without an answer from the worker, at its start or
-      during a computation, after which it counts as lost. Long computations are
-      no problem: the worker is polled meanwhile.
-    retries: Number of times a computation that lost its worker is retried on a
-      new worker before the error is raised.
-    memory_limit: Resident memory in bytes above which the worker is restarted
-      before the next computation (TFF's worker grows slowly over rounds); by
-      default half of the machine's memory.
     asynchronous: Whether to return a `tff.framework.AsyncContext`, which
       `tff.program.NativeFederatedContext` takes, instead of a
       `tff.framework.SyncContext`.
@@ -228,19 +217,16 @@ def create_native_context(
 
   Raises:
     ValueError: If an argument is outside its range.
-    WorkerFailure: From computations, when the worker cannot be started, dies
-      more than `retries` times, or stops answering.
+    RuntimeFailure: If this installation of TFF has no worker; from
+      computations, what the worker reports.
+    WorkerFailure: From computations, when the worker cannot be started, or dies
+      repeatedly.
   """
-  from tff_adaptive.runtime.workers import native  # pylint: disable=g-import-not-at-top
+  from tff_adaptive.runtime import native  # pylint: disable=g-import-not-at-top
 
-  if memory_limit is None:
-    memory_limit = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') // 2
   context = native.create_async(
     default_num_clients=default_num_clients,
     max_concurrent_clients=max_concurrent_clients,
-    worker_timeout=worker_timeout,
-    retries=retries,
-    memory_limit=memory_limit,
   )
   return context if asynchronous else native.NativeContext(context)
 

@@ -11,16 +11,7 @@ class RuntimeFailure(RuntimeError):
 
 
 class WorkerFailure(RuntimeFailure):
-  """Raised if workers die, cannot be reached or stop answering.
-
-  Attributes:
-    address: `host:port` of the worker or of the Ray cluster; `None` if it has
-      none yet.
-  """
-
-  def __init__(self, message: str, address: str | None = None):
-    super().__init__(message)
-    self.address = address
+  """Raised if workers die, cannot be reached or do not start."""
 
 
 class ClientFailure(RuntimeFailure):

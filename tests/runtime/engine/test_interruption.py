@@ -13,8 +13,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tests import tiers
+from tests import waiting
 from tff_adaptive import runtime
-from tff_adaptive.runtime.workers import process as process_lib
 
 _ENDLESS = tf.data.Dataset.from_tensors(np.int32(1)).repeat()
 _SEQUENCE = tff.SequenceType(np.int32)
@@ -96,7 +96,7 @@ def test_ctrl_c_leaves_endless_clients(clients, threads):
   context = runtime.create_in_process_context(max_concurrent_clients=threads)
   with tff.framework.get_context_stack().install(context):
     _interrupt(_sums, [_ENDLESS] * clients)
-    assert process_lib.wait_until(lambda: not _computing(), 5)
+    assert waiting.wait_until(lambda: not _computing(), 5)
     assert _sums([_ENDED, _ENDED]) == 6
   context.close()
 
@@ -109,7 +109,7 @@ def test_ctrl_c_leaves_an_endless_server(compute, argument):
   context = runtime.create_in_process_context()
   with tff.framework.get_context_stack().install(context):
     _interrupt(compute, argument)
-    assert process_lib.wait_until(lambda: not _computing(), 5)
+    assert waiting.wait_until(lambda: not _computing(), 5)
     assert compute(_ENDED) == 3
   context.close()
 
@@ -134,7 +134,7 @@ def test_cancelled_task_leaves_its_computation():
 
   with pytest.raises(TimeoutError):
     asyncio.run(run())
-  assert process_lib.wait_until(lambda: not _computing(), 5)
+  assert waiting.wait_until(lambda: not _computing(), 5)
   context.close()
 
 
@@ -152,7 +152,7 @@ def test_forked_process_is_told(create):
         os.write(write, f'{type(e).__name__}: {e}'.encode())
       os._exit(0)
   os.close(write)
-  ended = process_lib.wait_until(lambda: os.waitpid(pid, os.WNOHANG)[0], 20)
+  ended = waiting.wait_until(lambda: os.waitpid(pid, os.WNOHANG)[0], 20)
   if not ended:
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)

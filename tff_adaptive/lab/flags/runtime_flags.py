@@ -47,19 +47,8 @@ class RuntimeFlags(parameters.Described):
   """
 
   worker_retries: Optional[parameters.NonNegativeInt] = None
-  """Number of retries of a round that lost a worker: native restarts the
-  worker; on a Ray cluster, the remaining actors repeat the lost share. By
-  default 1.
-  """
-
-  worker_timeout: Optional[parameters.Positive] = None
-  """Seconds without a heartbeat after which a worker counts as lost; by default
-  60.
-  """
-
-  worker_memory_mib: Optional[parameters.Count] = None
-  """Memory in MiB above which the worker of the native runtime is restarted
-  between rounds; by default half of the machine's.
+  """Number of retries of a round that lost actors of a Ray cluster: the
+  remaining actors repeat the lost share. By default 1.
   """
 
 
@@ -71,8 +60,6 @@ _ARGUMENTS = {
   'ray_address': 'address',
   'cpus_per_actor': 'cpus_per_actor',
   'worker_retries': 'retries',
-  'worker_timeout': 'worker_timeout',
-  'worker_memory_mib': 'memory_limit',
 }
 
 
@@ -100,8 +87,6 @@ def options(values: Mapping[str, Any]) -> dict[str, Any]:
     for flag, argument in _ARGUMENTS.items()
     if values[flag] is not None
   }
-  if 'memory_limit' in result:
-    result['memory_limit'] *= 2**20
   if 'devices' in result:
     result['devices'] = result['devices'].split(',')
   if values['runtime'] == 'ray':

@@ -77,8 +77,7 @@ def _unreachable(address: str, reason: str) -> failures.WorkerFailure:
   return failures.WorkerFailure(
     f'No Ray cluster answers at {address} ({reason.rstrip(".")}): start one '
     "with `ray start --head`, and check the address, the firewall, and Ray's "
-    'token and TLS settings.',
-    address,
+    'token and TLS settings.'
   )
 
 

@@ -12,7 +12,6 @@ be split (an aggregation that depends on another, a secure sum) runs whole on
 one actor, and one without clients runs in this process.
 """
 
-import asyncio
 import concurrent.futures
 import dataclasses
 import functools
@@ -43,11 +42,11 @@ from tff_adaptive.runtime.cluster import actor as actor_lib
 from tff_adaptive.runtime.cluster import connection
 from tff_adaptive.runtime.cluster import fleet as fleet_lib
 from tff_adaptive.runtime.cluster import wire
+from tff_adaptive.runtime.engine import contexts
 from tff_adaptive.runtime.engine import engine as engine_lib
 from tff_adaptive.runtime.engine import values
 
 _MAX_COMPILED = 64
-_MAX_INVOCATIONS = 8
 _SECONDS_BETWEEN_LOOKS = 0.2
 # An actor that does not stop within this time is replaced.
 _SECONDS_TO_STOP = 5.0
@@ -549,41 +548,26 @@ def _send(comp: tff.framework.ConcreteComputation, once: bool = False) -> _Sent:
   return _Sent(comp, tff_names.computation_digest(comp), message)
 
 
-class RayContext(tff.framework.SyncContext):
+class RayContext(contexts.InProcessContext):
   """Synchronous context; see `tff_adaptive.runtime.set_ray_context`.
 
   Attributes:
     announce: Announces data, see `runtime.data_announcer`.
-    is_closed: Whether the context was closed.
+    engine: This process's engine, which merges the actors' results.
   """
 
   def __init__(self, cluster: Cluster):
-    self._cluster = cluster
+    super().__init__(cluster.local)
+    self._runner = cluster
     self.announce = cluster.announce
-    self.is_closed = False
-
-  @property
-  def engine(self) -> engine_lib.Engine:
-    """This process's engine, which merges the actors' results."""
-    return self._cluster.local
 
   @property
   def machines(self) -> list[str]:
     """Host name of each actor that is ready."""
-    return [slot.machine for slot in self._cluster.fleet.ready()]
-
-  def invoke(
-    self, comp: tff.framework.ConcreteComputation, arg: values.PythonValue
-  ) -> values.PythonValue:
-    return self._cluster.run(comp, arg)
-
-  def close(self) -> None:
-    """Ends the actors; the context cannot be used afterwards."""
-    self.is_closed = True
-    self._cluster.close()
+    return [slot.machine for slot in self._runner.fleet.ready()]
 
 
-class RayAsyncContext(tff.framework.AsyncContext):
+class RayAsyncContext(contexts.InProcessAsyncContext):
   """Asynchronous context: the event loop stays free during a computation.
 
   Attributes:
@@ -591,28 +575,6 @@ class RayAsyncContext(tff.framework.AsyncContext):
   """
 
   def __init__(self, cluster: Cluster):
-    self._cluster = cluster
+    super().__init__(cluster.local)
+    self._runner = cluster
     self.announce = cluster.announce
-    self._invocations = concurrent.futures.ThreadPoolExecutor(
-      _MAX_INVOCATIONS, thread_name_prefix='tff_invocation'
-    )
-
-  async def invoke(
-    self, comp: tff.framework.ConcreteComputation, arg: values.PythonValue
-  ) -> values.PythonValue:
-    if asyncio.iscoroutine(arg):
-      arg = await arg
-    cancellation = tff_functions.Cancellation()
-    run = functools.partial(self._cluster.run, comp, arg, cancellation)
-    try:
-      return await asyncio.get_running_loop().run_in_executor(
-        self._invocations, run
-      )
-    except asyncio.CancelledError:
-      cancellation.cancel()
-      raise
-
-  def close(self) -> None:
-    """Ends threads and actors; the context cannot be used afterwards."""
-    self._invocations.shutdown(wait=False, cancel_futures=True)
-    self._cluster.close()

@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import functools
+from typing import Any
 
 import tensorflow_federated as tff
 
@@ -14,43 +15,46 @@ _MAX_INVOCATIONS = 8
 
 
 class InProcessContext(tff.framework.SyncContext):
-  """Synchronous context; see `tff_adaptive.runtime.set_in_process_context`."""
+  """Synchronous context; see `tff_adaptive.runtime.set_in_process_context`.
+
+  Attributes:
+    engine: Runs computations in this process.
+    is_closed: Whether the context was closed.
+  """
 
   def __init__(self, engine: engine_lib.Engine):
-    self._engine = engine
+    self.engine = engine
+    self._runner: Any = engine
     self.is_closed = False
-
-  @property
-  def engine(self) -> engine_lib.Engine:
-    return self._engine
 
   def invoke(
     self,
     comp: tff.framework.ConcreteComputation,
     arg: values.PythonValue,
   ) -> values.PythonValue:
-    return self._engine.run(comp, arg)
+    return self._runner.run(comp, arg)
 
   def close(self) -> None:
-    """Ends the client threads; the context cannot be used afterwards."""
+    """Ends what runs clients; the context cannot be used afterwards."""
     self.is_closed = True
-    self._engine.close()
+    self._runner.close()
 
 
 class InProcessAsyncContext(tff.framework.AsyncContext):
-  """Asynchronous context: the event loop stays free during a computation."""
+  """Asynchronous context: the event loop stays free during a computation.
+
+  Attributes:
+    engine: Runs computations in this process.
+  """
 
   def __init__(self, engine: engine_lib.Engine):
-    self._engine = engine
+    self.engine = engine
+    self._runner: Any = engine
     # Invocations wait for clients; in the same pool they could occupy all
     # threads that the clients need.
     self._invocations = concurrent.futures.ThreadPoolExecutor(
       _MAX_INVOCATIONS, thread_name_prefix='tff_invocation'
     )
-
-  @property
-  def engine(self) -> engine_lib.Engine:
-    return self._engine
 
   async def invoke(
     self,
@@ -61,7 +65,7 @@ class InProcessAsyncContext(tff.framework.AsyncContext):
       arg = await arg
     cancellation = tff_functions.Cancellation()
     run = functools.partial(
-      self._engine.run, comp, arg, cancellation=cancellation
+      self._runner.run, comp, arg, cancellation=cancellation
     )
     try:
       return await asyncio.get_running_loop().run_in_executor(
@@ -74,4 +78,4 @@ class InProcessAsyncContext(tff.framework.AsyncContext):
   def close(self) -> None:
     """Ends the threads; the context cannot be used afterwards."""
     self._invocations.shutdown(wait=False, cancel_futures=True)
-    self._engine.close()
+    self._runner.close()

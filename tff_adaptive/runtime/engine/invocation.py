@@ -114,7 +114,9 @@ class Invocation:
 
   def _run_clients(self, phase: phases.Phase) -> None:
     """Runs clients and accumulates their values in order."""
-    if self.resources.vectorizes(phase.client.shared_bytes, phase.loops):
+    if self.clients and self.resources.vectorizes(
+      phase.client.shared_bytes, phase.loops
+    ):
       if phase.together is not None:
         try:
           self._run_together(phase, phase.together)

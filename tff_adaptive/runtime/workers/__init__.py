@@ -1,1 +1,0 @@
-"""Execution contexts on TFF's C++ worker, a separate process."""

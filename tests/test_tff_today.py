@@ -147,6 +147,32 @@ def test_what_tensorflow_logs_is_held_back_by_severity():
   assert above == [lines[3:], lines[3:], []]
 
 
+@pytest.mark.parametrize('level', [None, '0'])
+def test_the_log_is_quiet_unless_asked(level):
+  code = """
+import tensorflow as tf
+import tensorflow_federated as tff
+from tff_adaptive import runtime
+runtime.set_in_process_context()
+assert tff.tensorflow.computation(lambda: tf.range(3))()[2] == 2
+print('done')
+"""
+  environment = {**os.environ, 'PYTHONPATH': str(_ROOT)}
+  environment.pop('TF_CPP_MIN_LOG_LEVEL', None)
+  if level is not None:
+    environment['TF_CPP_MIN_LOG_LEVEL'] = level
+  done = subprocess.run(
+    [sys.executable, '-c', code],
+    env=environment,
+    capture_output=True,
+    text=True,
+    timeout=240,
+    check=True,
+  )
+  assert done.stdout == 'done\n'
+  assert ('\nI0000 ' in f'\n{done.stderr}') == (level == '0'), done.stderr
+
+
 @pytest.mark.exhaustive
 def test_what_is_seldom_used_is_imported_later():
   code = """

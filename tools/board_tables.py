@@ -44,7 +44,7 @@ def _recorded() -> tuple[Sequence[entries.Entry], references.References]:
   known, complaints = entries.find(FOLDER / 'entries')
   if complaints:
     raise errors.SettingsError(' '.join(complaints))
-  return known, references.read(FOLDER / references.FILE)
+  return known, references.read(references.FROZEN)
 
 
 @functools.cache

@@ -95,6 +95,12 @@ def check(wheel: pathlib.Path, today: pathlib.Path) -> None:
     preset = '--preset=mukherjee2023/mnist_logistic/fedavg'
     shown = _run(command, preset, '--data=synthetic', '--dry_run', cwd=folder)
     assert 'bytes per round' in shown, shown
+    _run(
+      python,
+      '-c',
+      'from tff_adaptive.lab.board import references as r; r.read(r.FROZEN)',
+      cwd=folder,
+    )
 
 
 def write_requirements(folder: pathlib.Path) -> None:

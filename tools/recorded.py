@@ -21,6 +21,7 @@ from benchmarks import outputs  # noqa: E402
 from benchmarks import placement as placement_lib  # noqa: E402
 from benchmarks import studies  # noqa: E402
 from tff_adaptive import drawing  # noqa: E402
+from tff_adaptive.lab.board import references  # noqa: E402
 from tff_adaptive.lab.report import scores  # noqa: E402
 from tff_adaptive.lazy import alt  # noqa: E402
 
@@ -86,7 +87,7 @@ def board(name: str) -> str:
 
 def board_losses() -> str:
   """Shows the losses of the board's baselines, from which targets follow."""
-  text = (RESULTS / 'board' / 'references.json').read_text(encoding='utf-8')
+  text = references.FROZEN.read_text(encoding='utf-8')
   workloads = json.loads(text)['workloads']
   baselines = list(next(iter(workloads.values()))['medians'])
   return _table(

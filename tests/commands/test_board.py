@@ -280,16 +280,18 @@ def test_verify_says_why_a_run_failed(folder, monkeypatch, capsys):
   assert 'again failed: There is no file nowhere/shakespeare.sqlite' in line
 
 
-def test_without_targets_entries_are_made_all_the_same(folder, capsys):
-  recorded = folder / 'results' / 'board'
-  (recorded / references.FILE).unlink()
-  # The recorded entry is of another protocol; this one is not run again.
-  entry = made_up.entry('moon', 1.0, protocol=_TINY, workloads=['hospitals'])
-  entries.write(recorded / 'entries' / 'moon-quick.json', entry)
-  assert command_line.main(['board', '--quick', '--methods=moon']) == 0
-  said = capsys.readouterr().out
-  assert 'moon: recorded.' in said and 'Not placed' in said
-  assert not (folder / 'runs' / 'board' / 'board.html').exists()
+def test_what_cannot_be_placed_is_not_run(folder, capsys):
+  """Targets are checked first: none for a workload, or of another version."""
+  before = set(folder.rglob('*'))
+  given = ['board', '--methods=moon', '--workers=0']
+  assert command_line.main([*given, '--workloads=digits']) == 2
+  assert 'no targets for digits; there are for hospitals' in (
+    capsys.readouterr().err
+  )
+  # Elsewhere the package's own are used, of which this board is no part.
+  assert command_line.main([*given, '--quick', '--recorded_dir=none']) == 2
+  assert f'{references.FROZEN}' in capsys.readouterr().err
+  assert set(folder.rglob('*')) == before
 
 
 @pytest.mark.exhaustive

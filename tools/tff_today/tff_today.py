@@ -13,8 +13,10 @@ which package is imported first), five things are different:
    for it.
 2. TensorFlow is told to use Keras 2 (`TF_USE_LEGACY_KERAS=1`, unless the
    variable is set already), which TFF is written for.
-3. `TF_CPP_MIN_LOG_LEVEL` holds while TensorFlow is imported, too. TensorFlow
-   2.21 writes some lines before it has read the variable.
+3. TensorFlow logs warnings and errors alone (`TF_CPP_MIN_LOG_LEVEL=1`, unless
+   the variable is set already: of `I0000` lines there are dozens), and the
+   variable holds while TensorFlow is imported, too. TensorFlow 2.21 writes some
+   lines before it has read it.
 4. What TFF's import pulls in and hardly anybody calls (`LATER`) is loaded when
    somebody first looks into it. Whoever imports it before TFF, or after, gets
    it as ever.
@@ -281,6 +283,7 @@ class _Finder(importlib.abc.MetaPathFinder):
   def find_spec(self, fullname, path=None, target=None):
     if fullname == 'tensorflow':
       os.environ.setdefault('TF_USE_LEGACY_KERAS', '1')
+      os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '1')
       wrap = _QuietLoader
     elif fullname in STANDINS:
       wrap = _StandinLoader

@@ -22,6 +22,8 @@ from tff_adaptive.lab.board import scoring
 from tff_adaptive.lab.board import workloads as workloads_lib
 
 FILE = 'references.json'
+# Those of this version, installed with the package.
+FROZEN = pathlib.Path(__file__).with_name(FILE)
 _REACH, _TUNED = max(runner.BASELINE.budgets), min(runner.BASELINE.budgets)
 
 

@@ -92,7 +92,8 @@ def build_options() -> options_lib.Options:
       'recorded_dir',
       str,
       'results/board',
-      'Folder with targets and recorded entries.',
+      'Folder with recorded entries to be placed among, and with targets; '
+      "without any there, the package's targets are used.",
     ),
     _flag(
       'output_dir',
@@ -135,8 +136,12 @@ def main(arguments: Sequence[str]) -> int:
   recorded = pathlib.Path(values['recorded_dir'])
   # Before hours of running: a file that cannot be used is an error at once.
   targets = None
-  if not command and (recorded / references.FILE).exists():
-    targets = references.read(recorded / references.FILE)
+  if not command:
+    path = recorded / references.FILE
+    targets = references.read(path if path.exists() else references.FROZEN)
+    references.check_known(targets, [workload.name for workload in chosen])
+    if not (recorded / folder.name).exists():
+      print(f'No recorded entries in {recorded}: yours is placed alone.')
   found = [
     _enter(
       contestant,
@@ -148,14 +153,9 @@ def main(arguments: Sequence[str]) -> int:
     )
     for contestant in contestants
   ]
-  if command == 'baselines':
+  if targets is None:
     references.make(found, output / references.FILE)
     print(f'targets  {output / references.FILE}')
-  elif targets is None:
-    print(
-      f'Not placed: {recorded / references.FILE} does not exist; main.py board '
-      'baselines makes it.'
-    )
   else:
     _place(found, recorded / folder.name, output, targets, chosen)
   return 0

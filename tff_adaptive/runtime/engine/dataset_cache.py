@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -39,11 +40,11 @@ class ClientRows:
   """A client's rows, whose consecutive ones are its batches.
 
   Attributes:
-    components: Eager tensors [rows, ...], in the order of `tf.nest`.
+    components: Eager tensors or arrays [rows, ...], in the order of `tf.nest`.
     begin, end, batch_size: As in `rows.RowBatches`.
   """
 
-  components: Sequence[tf.Tensor]
+  components: Sequence[tf.Tensor | np.ndarray]
   begin: int
   end: int
   batch_size: int
@@ -111,7 +112,7 @@ def _rows_of_list(flat: Sequence[Sequence[tf.Tensor]]) -> ClientRows | None:
   shapes = {tuple(tuple(t.shape[1:]) for t in batch) for batch in flat}
   if len(set(sizes[:-1])) > 1 or sizes[-1] > sizes[0] or len(shapes) > 1:
     return None
-  components = [tf.concat(parts, axis=0) for parts in zip(*flat)]
+  components = [np.concatenate(parts) for parts in zip(*flat)]
   return ClientRows(components, 0, sum(sizes), sizes[0])
 
 

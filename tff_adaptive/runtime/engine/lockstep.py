@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+import numpy as np
 import tensorflow as tf
 
 from tff_adaptive import cohorts
@@ -93,9 +94,15 @@ def joined(data: Sequence[dataset_cache.ClientData]) -> Rows:
     raise CannotVectorize('clients have examples of different shapes')
   ends = list(itertools.accumulate(sizes))
   with tf.device('/device:CPU:0'):
+    # In NumPy, which slices a thousand small tensors at a tenth of the time.
     components = [
-      tf.concat(
-        [rows.components[i][rows.begin : rows.end] for rows in found], axis=0
+      tf.constant(
+        np.concatenate(
+          [
+            np.asarray(rows.components[i])[rows.begin : rows.end]
+            for rows in found
+          ]
+        )
       )
       for i in range(len(first.components))
     ]

@@ -2,13 +2,14 @@
 
 A computation that a client runs may have a second form, which computes the same
 for several clients at once from arrays of all their batches. The in-process
-engine uses it where it finds it; for other runtimes it does not exist.
+engine uses it where it finds it, also as an actor on a cluster, which receives
+it with the computation. TFF's own runtimes know nothing of it.
 """
 
 import dataclasses
 import hashlib
-from collections.abc import MutableMapping, Sequence
-from typing import Protocol
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from typing import Any, Protocol, TypeAlias
 
 import cachetools
 import tensorflow as tf
@@ -56,9 +57,11 @@ class CohortForm(Protocol):
     """
 
 
-def _key(block: tff.framework.CompiledComputation) -> bytes:
-  """Computes a key that is equal for blocks with equal graphs."""
-  proto = block.proto.tensorflow
+_Proto: TypeAlias = Any
+
+
+def _key(proto: _Proto) -> bytes:
+  """Computes a key that is equal for equal graphs."""
   return hashlib.sha256(proto.SerializeToString(deterministic=True)).digest()
 
 
@@ -67,9 +70,37 @@ _forms: MutableMapping[bytes, CohortForm] = cachetools.LRUCache(_MOST)
 
 def register(computation: tff.Computation, form: CohortForm) -> None:
   """Declares the cohort form of a `tff.tensorflow.computation`."""
-  _forms[_key(computation.to_compiled_building_block())] = form
+  block = computation.to_compiled_building_block()
+  _forms[_key(block.proto.tensorflow)] = form
 
 
 def form_of(block: tff.framework.CompiledComputation) -> CohortForm | None:
   """Returns the cohort form of an equal computation, if it has one."""
-  return _forms.get(_key(block))
+  return _forms.get(_key(block.proto.tensorflow))
+
+
+def forms_in(computation: _Proto) -> dict[bytes, CohortForm]:
+  """Returns the forms of a computation's parts, for `register_forms`.
+
+  Args:
+    computation: The computation as a protocol buffer.
+  """
+  return {key: _forms[key] for key in _graphs(computation) if key in _forms}
+
+
+def register_forms(forms: Mapping[bytes, CohortForm]) -> None:
+  """Declares what `forms_in` returned in another process."""
+  _forms.update(forms)
+
+
+def _graphs(message: _Proto) -> Iterator[bytes]:
+  """Yields the keys of all graphs in a computation."""
+  for field, value in message.ListFields():
+    if field.message_type is None:
+      continue
+    parts = value if isinstance(value, Sequence) else [value]
+    for part in parts:
+      if field.message_type.name == 'TensorFlow':
+        yield _key(part)
+      else:
+        yield from _graphs(part)

@@ -160,6 +160,12 @@ class _ModelFn:
     self._rest = (loss, input_spec, metrics)
     self._lock = threading.Lock()
 
+  def __reduce__(self) -> tuple[Any, ...]:
+    # Other processes build a skeleton of their own.
+    loss, input_spec, metrics = self._rest
+    model = self._build or self._skeleton
+    return _ModelFn, (model, loss, metrics, input_spec)
+
   def __call__(self) -> tff.learning.models.VariableModel:
     # Keras numbers default names of metrics and layers over all models.
     tff_internals.reset_names()

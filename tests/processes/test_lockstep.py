@@ -54,7 +54,7 @@ def _keras_3():
   return keras.Sequential(_layers(layers, layers.Input((6, 6, 1))))
 
 
-def _model_fn(version, reduction='sum_over_batch_size'):
+def model_fn(version, reduction='sum_over_batch_size'):
   if version == 2:
     build, kind = _keras_2, tf.keras
   else:
@@ -74,7 +74,7 @@ def _model_fn(version, reduction='sum_over_batch_size'):
   )
 
 
-def _clients(sizes=_SIZES):
+def clients(sizes=_SIZES):
   rng = np.random.default_rng(0)
   return [
     (
@@ -85,7 +85,7 @@ def _clients(sizes=_SIZES):
   ]
 
 
-def _as_rows(arrays):
+def as_rows(arrays):
   return rows.RowBatches(tf.nest.map_structure(tf.constant, arrays), _BATCH)
 
 
@@ -149,9 +149,9 @@ def messages_of_the_runtime(caplog):
 )
 def test_clients_together_compute_what_each_does_alone(method, version, caplog):
   process = algorithms.build(
-    method, _model_fn(version), **_RATES.get(method, {})
+    method, model_fn(version), **_RATES.get(method, {})
   )
-  data = [_as_rows(arrays) for arrays in _clients()]
+  data = [as_rows(arrays) for arrays in clients()]
   alone = _run(process, 'false', data)
   together = _run(process, 'true', data)
   _check_equal(together, alone, _TOLERANCES.get(method, 1e-5))
@@ -160,18 +160,18 @@ def test_clients_together_compute_what_each_does_alone(method, version, caplog):
 
 def test_data_may_be_datasets_or_lists_and_losses_sums():
   process = algorithms.build(
-    'fedavg', _model_fn(2, 'sum'), client_learning_rate=0.01
+    'fedavg', model_fn(2, 'sum'), client_learning_rate=0.01
   )
-  arrays = _clients()
-  alone = _run(process, 'false', [_as_rows(own) for own in arrays])
+  arrays = clients()
+  alone = _run(process, 'false', [as_rows(own) for own in arrays])
   lists = [list(_as_dataset(own)) for own in arrays]
   for data in ([_as_dataset(own) for own in arrays], lists):
     _check_equal(_run(process, 'true', data), alone)
 
 
 def test_bits_do_not_depend_on_threads():
-  process = algorithms.build('fedadam', _model_fn(2))
-  data = [_as_rows(own) for own in _clients((7, 31, 12, 9, 26, 3, 18, 40, 5))]
+  process = algorithms.build('fedadam', model_fn(2))
+  data = [as_rows(own) for own in clients((7, 31, 12, 9, 26, 3, 18, 40, 5))]
   one, *others = (
     _run(process, 'true', data, max_concurrent_clients=n) for n in (1, 2, 4)
   )
@@ -181,19 +181,19 @@ def test_bits_do_not_depend_on_threads():
 
 
 def test_a_client_that_diverges_is_left_out_alone():
-  arrays = _clients()
+  arrays = clients()
   arrays[1][0][3] = np.nan
-  process = algorithms.build('fedadam', _model_fn(2))
-  data = [_as_rows(own) for own in arrays]
+  process = algorithms.build('fedadam', model_fn(2))
+  data = [as_rows(own) for own in arrays]
   alone = _run(process, 'false', data, rounds=1)
   _check_equal(_run(process, 'true', data, rounds=1), alone)
 
 
 def test_a_client_that_fails_is_named():
-  arrays = _clients()
+  arrays = clients()
   arrays[3][1][7] = 9  # There are four classes.
-  process = algorithms.build('fedadam', _model_fn(2))
-  data = [_as_rows(own) for own in arrays]
+  process = algorithms.build('fedadam', model_fn(2))
+  data = [as_rows(own) for own in arrays]
   with pytest.raises(runtime.ClientFailure, match='Client 3 of 6') as caught:
     _run(process, 'true', data, rounds=1)
   assert caught.value.client_index == 3

@@ -250,6 +250,7 @@ def create_ray_context(
   retries: int = 1,
   start_timeout: float = 120.0,
   asynchronous: bool = False,
+  vectorize_clients: str = 'auto',
 ) -> _Context:
   """Creates a context that spreads clients over the machines of a Ray cluster.
 
@@ -280,6 +281,8 @@ def create_ray_context(
     asynchronous: Whether to return a `tff.framework.AsyncContext`, which
       `tff.program.NativeFederatedContext` takes, instead of a
       `tff.framework.SyncContext`.
+    vectorize_clients: As `create_in_process_context` takes it, for the clients
+      of an actor's share.
 
   Returns:
     The context; its `close()` ends the actors.
@@ -299,6 +302,7 @@ def create_ray_context(
     max_concurrent_clients=max_concurrent_clients,
     start_timeout=start_timeout,
     retries=retries,
+    vectorize_clients=vectorize_clients,
   )
   if asynchronous:
     return contexts.RayAsyncContext(cluster)

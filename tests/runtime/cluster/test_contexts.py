@@ -13,12 +13,15 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tests import tiers
+from tests.processes import test_lockstep
 from tests.runtime import cases
 from tests.runtime import computations
 from tests.runtime import test_algorithms_agree as methods
 from tests.runtime import test_equality
 from tff_adaptive import algorithms
+from tff_adaptive import cohorts
 from tff_adaptive import runtime
+from tff_adaptive.runtime.cluster import wire
 
 _SEQUENCE = tff.SequenceType(np.int64)
 _MACHINE = socket.gethostname()
@@ -95,6 +98,47 @@ def test_every_method_agrees(name, context, in_process):
   methods.assert_same(
     methods.two_rounds(name, context), methods.two_rounds(name, in_process)
   )
+
+
+def test_shares_whose_clients_train_together(ray_nodes):
+  process = algorithms.build('delta_sgd', test_lockstep.model_fn(3))
+  data = [test_lockstep.as_rows(arrays) for arrays in test_lockstep.clients()]
+
+  def weights(context):
+    with _installed(context):
+      state = process.initialize()
+      for _ in range(3):
+        state = process.next(state, data).state
+      return process.get_model_weights(state).trainable
+
+  together = runtime.create_ray_context(
+    ray_nodes.address, vectorize_clients='true'
+  )
+  found = weights(together)
+  together.close()
+  expected, alone = (
+    weights(runtime.create_in_process_context(vectorize_clients=choice))
+    for choice in ('true', 'false')
+  )
+  for a, b in zip(found, expected, strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
+  # Rounding tells that they did not train one at a time.
+  assert any((a != b).any() for a, b in zip(found, alone, strict=True))
+
+
+def test_model_functions_that_cannot_be_pickled_train_one_at_a_time():
+  lock = threading.Lock()
+  base = test_lockstep.model_fn(2)
+
+  def model_fn():
+    with lock:
+      return base()
+
+  process = algorithms.build('fedavg', model_fn)
+  proto = tff.framework.ConcreteComputation.get_proto(process.next)
+  assert cohorts.forms_in(proto)
+  wire.register_forms(wire.pickle_forms(proto))
+  wire.register_forms(b'not a pickle')
 
 
 def test_a_failing_client_is_named_with_its_machine(context):

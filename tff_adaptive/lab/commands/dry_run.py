@@ -59,7 +59,7 @@ def describe(
   except ValueError as e:
     lines.append(f'bytes per round: unknown, because {e}')
     return '\n'.join(lines)
-  if settings.runtime == 'in_process':
+  if settings.runtime != 'native':
     lines.append(_describe_lockstep(settings, traffic.down))
   return '\n'.join(lines)
 

@@ -62,7 +62,11 @@ class Actor:
   """
 
   def __init__(
-    self, cores: int, threads: int, max_concurrent_clients: int | None
+    self,
+    cores: int,
+    threads: int,
+    max_concurrent_clients: int | None,
+    vectorize_clients: str,
   ):
     """Starts an engine.
 
@@ -70,6 +74,7 @@ class Actor:
       cores: Number of CPU cores to use.
       threads: TensorFlow's threads per operation; 0 for as many as `cores`.
       max_concurrent_clients: As `create_in_process_context` takes it.
+      vectorize_clients: As `create_in_process_context` takes it.
     """
     # In a process that Ray reuses, TensorFlow keeps its existing threads.
     with contextlib.suppress(RuntimeError):
@@ -79,7 +84,8 @@ class Actor:
       if cores < len(machine.cores()):
         max_concurrent_clients = max_concurrent_clients or cores
     self._engine = engine_lib.Engine(
-      max_concurrent_clients=max_concurrent_clients
+      max_concurrent_clients=max_concurrent_clients,
+      vectorize_clients=vectorize_clients,
     )
     self._computations: MutableMapping[bytes, Any] = cachetools.LRUCache(
       _MAX_COMPUTATIONS
@@ -105,8 +111,9 @@ class Actor:
 
     Args:
       digest: The computation's `tff_names.computation_digest`.
-      comp: Reference to the serialized computation and the argument `once` of
-        `Engine.compile`, used if the actor has not compiled it.
+      comp: Reference to the serialized computation, the argument `once` of
+        `Engine.compile` and `wire.pickle_forms`, used if the actor has not
+        compiled it.
     """
     executable, _ = self._engine.compile(self._computation(digest, comp))
     return executable.read_at_server()
@@ -196,7 +203,8 @@ class Actor:
 
   def _computation(self, digest: bytes, comp: Sequence[ray.ObjectRef]) -> Any:
     if digest not in self._computations:
-      [(message, once)] = ray.get(list(comp))
+      [(message, once, forms)] = ray.get(list(comp))
+      wire.register_forms(forms)
       computation = tff_names.computation_from_proto(
         tff_names.ComputationProto.FromString(message)
       )

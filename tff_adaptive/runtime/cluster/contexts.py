@@ -99,6 +99,7 @@ class Cluster:
     max_concurrent_clients: int | None,
     start_timeout: float,
     retries: int,
+    vectorize_clients: str,
   ):
     """Takes the arguments of `create_ray_context`."""
     for name, value, least in (
@@ -113,7 +114,7 @@ class Cluster:
         f'`start_timeout` must be positive seconds, got {start_timeout!r}.'
       )
     self._owner = failures.Owner()
-    self.local = engine_lib.Engine()
+    self.local = engine_lib.Engine(vectorize_clients=vectorize_clients)
     self._retries = retries
     self._connected = connection.connect(address)
     try:
@@ -121,6 +122,7 @@ class Cluster:
         cpus_per_actor=cpus_per_actor,
         max_concurrent_clients=max_concurrent_clients,
         start_timeout=start_timeout,
+        vectorize_clients=vectorize_clients,
       )
     except BaseException:
       if self._connected:
@@ -544,7 +546,8 @@ def _client_parts(value: Any, type_spec: tff.Type) -> Iterator[Any]:
 
 def _send(comp: tff.framework.ConcreteComputation, once: bool = False) -> _Sent:
   proto = tff.framework.ConcreteComputation.get_proto(comp)
-  message = ray.put((proto.SerializeToString(deterministic=True), once))
+  serialized = proto.SerializeToString(deterministic=True)
+  message = ray.put((serialized, once, wire.pickle_forms(proto)))
   return _Sent(comp, tff_names.computation_digest(comp), message)
 
 

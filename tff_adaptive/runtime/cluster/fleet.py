@@ -63,6 +63,7 @@ class Fleet:
     cpus_per_actor: int | None,
     max_concurrent_clients: int | None,
     start_timeout: float,
+    vectorize_clients: str,
   ):
     """Starts actors and waits until they are ready.
 
@@ -71,12 +72,14 @@ class Fleet:
         equal part of them for each GPU.
       max_concurrent_clients: Number of clients that an actor trains at once.
       start_timeout: Seconds to wait for actors to become ready.
+      vectorize_clients: As `create_in_process_context` takes it.
 
     Raises:
       WorkerFailure: If none becomes ready.
     """
     self._cpus = cpus_per_actor
     self._max_concurrent_clients = max_concurrent_clients
+    self._vectorize_clients = vectorize_clients
     self._start_timeout = start_timeout
     self._slots: list[Slot] = []
     # Ids of machines that have slots, or no room for one.
@@ -125,7 +128,10 @@ class Fleet:
         node['NodeID'],
         node['NodeManagerHostname'],
         self._class.options(**options).remote(
-          each, resources.threads_per_operation(), self._max_concurrent_clients
+          each,
+          resources.threads_per_operation(),
+          self._max_concurrent_clients,
+          self._vectorize_clients,
         ),
       )
       for _ in range(count)

@@ -13,7 +13,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
+from absl import logging
+from ray import cloudpickle
 
+from tff_adaptive import cohorts
 from tff_adaptive.runtime import references
 from tff_adaptive.runtime import rows as rows_lib
 from tff_adaptive.runtime import tff_datasets
@@ -202,3 +205,36 @@ def copied(encoded: Any) -> Any:
   if isinstance(encoded, (tuple, list)):
     return type(encoded)(copied(part) for part in encoded)
   return np.array(encoded) if isinstance(encoded, np.ndarray) else encoded
+
+
+def pickle_forms(computation: tff_names.ComputationProto) -> bytes:
+  """Pickles `cohorts.forms_in` a computation.
+
+  Returns:
+    The forms; none of them if a model function cannot be pickled, so that the
+    actors train clients one at a time.
+  """
+  forms = cohorts.forms_in(computation)
+  try:
+    return cloudpickle.dumps(forms)
+  # Whatever `__reduce__` of what a model function holds may raise.
+  except Exception as e:
+    logging.warning(
+      'Clients train one at a time on the cluster, as a model function cannot '
+      'be pickled: %s',
+      e,
+    )
+    return cloudpickle.dumps({})
+
+
+def register_forms(pickled: bytes) -> None:
+  """Declares the forms that `pickle_forms` pickled in another process."""
+  try:
+    cohorts.register_forms(cloudpickle.loads(pickled))
+  # Whatever importing a user's module may raise.
+  except Exception as e:
+    logging.warning(
+      'Clients train one at a time here, as a model function cannot be '
+      'unpickled: %s',
+      e,
+    )

@@ -96,6 +96,7 @@ def from_keras_model(
     return _weighted(
       Keras3Model(keras_model, loss, input_spec, metrics), input_spec
     )
+  keras_model = _with_float32_outputs(keras_model)
   x, y, weights = masking.parts_of(input_spec)
   given = input_spec if weights is None else collections.OrderedDict(x=x, y=y)
   model = tff.learning.models.from_keras_model(
@@ -105,6 +106,19 @@ def from_keras_model(
     metrics=_keras_2_metrics(metrics, keras_model, input_spec),
   )
   return _weighted(model, input_spec)
+
+
+def _with_float32_outputs(keras_model: tf.keras.Model) -> tf.keras.Model:
+  """Returns the model, or one that casts its output to float32 at the end.
+
+  Losses and metrics of Keras 2 compute in the output's precision, and labels
+  such as 257 are no bfloat16.
+  """
+  outputs = getattr(keras_model, 'outputs', None) or []
+  if len(outputs) != 1 or outputs[0].dtype not in (tf.bfloat16, tf.float16):
+    return keras_model
+  last = tf.keras.layers.Activation('linear', dtype=tf.float32, name='float32')
+  return tf.keras.Model(keras_model.inputs, last(outputs[0]))
 
 
 def model_fn(
@@ -210,6 +224,46 @@ def _call_numbered_anew(
 ) -> tff.learning.models.VariableModel:
   tff_internals.reset_names()
   return model_fn()
+
+
+# Keras' policy is global, and models are traced in several threads.
+_policy_lock = threading.RLock()
+
+
+def in_mixed_precision(model_fn: ModelFn, dtype: str) -> ModelFn:
+  """Returns a function whose Keras models compute in 16 bits.
+
+  Weights, and with them gradients, optimizers and sums, stay float32, as do the
+  model's output, loss and metrics (`tf.keras.mixed_precision`).
+
+  Args:
+    model_fn: Builds a model of Keras 2, layers included.
+    dtype: 'bfloat16' or 'float16'.
+
+  Returns:
+    The function; it raises `ModelError` if no layer follows the policy.
+  """
+  return functools.partial(_call_in_mixed_precision, model_fn, dtype)
+
+
+def _call_in_mixed_precision(
+  model_fn: ModelFn, dtype: str
+) -> tff.learning.models.VariableModel:
+  keras = tf.keras.mixed_precision
+  with _policy_lock:
+    before = keras.global_policy()
+    keras.set_global_policy(f'mixed_{dtype}')
+    try:
+      model = model_fn()
+    finally:
+      keras.set_global_policy(before)
+  if dtype not in tff_internals.compute_dtypes(model):
+    raise tff_internals.ModelError(
+      f'mixed_precision={dtype}: no layer of the model follows the policy of '
+      'tf.keras, as it is not of Keras 2 or was built before. Give its layers '
+      f"dtype='mixed_{dtype}' yourself, and leave the option out."
+    )
+  return model
 
 
 class CheckedTask(tff.simulation.baselines.BaselineTask):

@@ -35,7 +35,8 @@ class Slot(tf.Variable):
       return tf.zeros(self._spec.shape, self._spec.dtype)
     return self._held
 
-  value = read_value
+  # What Keras' variables of mixed precision, which wrap a slot, ask it for.
+  value = _as_graph_element = read_value
 
   def assign(self, value: Any, *_: Any, **__: Any) -> tf.Tensor:
     self._held = tf.cast(tf.convert_to_tensor(value), self._spec.dtype)

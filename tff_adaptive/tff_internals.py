@@ -261,6 +261,13 @@ def keras_model_of(
   return getattr(model, '_keras_model', None)
 
 
+def compute_dtypes(model: tff.learning.models.VariableModel) -> set[str]:
+  """Returns the dtypes in which the layers of a Keras model compute."""
+  keras_model = keras_model_of(model)
+  layers = [] if keras_model is None else layers_of(keras_model)
+  return {layer.compute_dtype for layer in layers}
+
+
 def ends_in_logits(model: tff.learning.models.VariableModel) -> Optional[bool]:
   """Returns whether a model's loss takes logits.
 

@@ -47,10 +47,9 @@ class Aggregation(parameters.Described):
   aggregator: Literal[
     'mean', 'robust', 'median', 'trimmed_mean', 'compression', 'secure'
   ] = 'mean'
-  """Aggregator of updates: a mean; TFF's robust mean, which zeroes and clips;
-  the median or the trimmed mean of each coordinate over clients, which count
-  alike (Yin et al., arXiv 1803.01498); TFF's mean with 8-bit quantisation of
-  tensors above 20,000 elements; or secure summation.
+  """Aggregation of updates: a mean; robust, with TFF's zeroing and clipping;
+  each coordinate's median or trimmed mean, clients counting alike (arXiv
+  1803.01498); compression to 8 bits above 20,000 elements; or a secure sum.
   """
 
   aggregator_trim: Annotated[

@@ -141,6 +141,8 @@ def settings_of(
       f'{run.path} was written by another version of tff-adaptive: its '
       f'settings lack {min(lacking)!r}.'
     )
+  # The same model, which computes in the precision of its weights.
+  known.pop('mixed_precision', None)
   if 'target_epsilon' in known:
     known.pop('dp_noise_multiplier', None)  # Calibrated to it.
   for side in optimizers.SIDES:

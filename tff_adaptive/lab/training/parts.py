@@ -81,7 +81,10 @@ def prepare(
   Raises:
     SettingsError: If the model or the data do not have what is asked for.
   """
-  model_fn = models.numbered_anew(task.model_fn)
+  model_fn = task.model_fn
+  if settings.mixed_precision is not None:
+    model_fn = models.in_mixed_precision(model_fn, settings.mixed_precision)
+  model_fn = models.numbered_anew(model_fn)
   model_fn = _adapt(_freeze(model_fn, settings.freeze), settings)
   old = task.datasets
   train, held_out = validation.hold_out_clients(old, settings)

@@ -175,7 +175,7 @@ def model_key(settings: settings_lib.Settings, task: Any) -> Hashable:
     *(
       getattr(settings, name)
       for name in general.AsGiven.__dataclass_fields__
-      if name.startswith('adapter')
+      if name == 'mixed_precision' or name.startswith('lora_')
     ),
     repr(task.datasets.element_type_structure),
   )

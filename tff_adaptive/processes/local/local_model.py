@@ -149,6 +149,7 @@ class _VariableLocalModel(LocalModel[tuple[()]]):
 
   def __init__(self, model_fn: Callable[[], tff.learning.models.VariableModel]):
     self._model = model_fn()
+    self._scale = loss_scale(self._model)
     self._weights = tff.learning.models.ModelWeights.from_model(self._model)
     # `begin` assigns them.
     tff_internals.skip_initial_values(tf.nest.flatten(self._weights))
@@ -201,8 +202,9 @@ class _VariableLocalModel(LocalModel[tuple[()]]):
       output = autograph.call(self._model.forward_pass, batch, training=True)
       added = term(self.trainable(()), lambda: self._representation(batch))
       loss = tf.cast(output.loss, tf.float32) + added
+      scaled = loss * self._scale
     gradients = tape.gradient(
-      loss,
+      scaled,
       self._variables,
       unconnected_gradients=tf.UnconnectedGradients.ZERO,
     )
@@ -210,7 +212,7 @@ class _VariableLocalModel(LocalModel[tuple[()]]):
       count = tf.shape(tf.nest.flatten(output.predictions)[0])[0]
     else:
       count = output.num_examples
-    flat = dense(gradients, self._variables)
+    flat = dense(gradients, self._variables, self._scale)
     return Evaluated(loss, flat, tf.cast(count, tf.int64))
 
   def gradients_at(
@@ -280,7 +282,9 @@ def before_last_layer(
     if of_keras_3 is not None:
       return of_keras_3.up_to(with_weights[-1])
     part = tf.keras.Model(keras_model.inputs, with_weights[-1].input)
-    return lambda inputs: autograph.call(part, inputs, training=True)
+    return lambda inputs: tf.cast(
+      autograph.call(part, inputs, training=True), tf.float32
+    )
   # Keras raises either for layers that are not part of a graph of layers.
   except (AttributeError, ValueError, TypeError) as e:
     raise exchange_lib.UnsuitableModelError(
@@ -419,16 +423,34 @@ def create(model: Model) -> LocalModel[Any]:
     return _VariableLocalModel(model)
 
 
+def loss_scale(model: tff.learning.models.VariableModel) -> float:
+  """Returns the factor of the loss whose gradient is computed.
+
+  Small gradients are zero in float16; as with Keras' `LossScaleOptimizer`, the
+  loss is scaled and the gradient divided. The scale is fixed: a client's next
+  step must not depend on whether this one overflows, and a client whose update
+  is not finite is left out of the round.
+  """
+  return 1024.0 if 'float16' in tff_internals.compute_dtypes(model) else 1.0
+
+
 def dense(
-  gradients: structures.Structure, weights: structures.FlatWeights
+  gradients: structures.Structure,
+  weights: structures.FlatWeights,
+  scale: float = 1.0,
 ) -> structures.FlatWeights:
   """Converts gradients to dense tensors with their weights' static shapes.
 
   An embedding's gradient has no static number of rows, and the shape of an
   optimizer state derived from it would change from one local step to the next.
+
+  Args:
+    gradients: Gradients of the loss times `scale`, by which they are divided.
+    weights: The weights.
+    scale: A `loss_scale`.
   """
   dense = tff.learning.optimizers.handle_indexed_slices_gradients(gradients)
   return tuple(
-    tf.ensure_shape(g, w.shape)
+    tf.ensure_shape(g if scale == 1 else g / scale, w.shape)
     for g, w in zip(tf.nest.flatten(dense), tf.nest.flatten(weights))
   )

@@ -76,8 +76,10 @@ def joined(data: Sequence[dataset_cache.ClientData]) -> Rows:
     and all(a is b for a, b in zip(rows.components, first.components))
     for rows in found
   ):
+    with tf.device('/device:CPU:0'):
+      components = [tf.convert_to_tensor(c) for c in first.components]
     return Rows(
-      first.components,
+      components,
       [rows.begin for rows in found],
       [rows.end for rows in found],
       first.batch_size,

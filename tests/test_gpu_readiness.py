@@ -101,44 +101,6 @@ def _check_client(placed, keras, algorithm):
   assert all(len(frame) < 2 for frame in placed.frames.values())
 
 
-@pytest.mark.exhaustive
-@pytest.mark.skipif(shutil.which('cc') is None, reason='needs a C compiler')
-@pytest.mark.parametrize(
-  'algorithm, task_name',
-  [
-    ('fedadam', 'digits'),
-    ('fedsps_global', 'cifar100_image'),
-    ('scaffold', 'stackoverflow_word'),
-    *(
-      pytest.param(*pair, marks=pytest.mark.slow)
-      for pair in (
-        ('delta_sgd', 'shakespeare_character'),
-        ('fedada2', 'stackoverflow_tag'),
-        ('mime', 'ag_news'),
-      )
-    ),
-  ],
-)
-def test_tensorflow_places_as_the_rules_say(algorithm, task_name):
-  with collecting.with_cudnn():
-    task = collecting.small_task(task_name)
-    graphs = collecting.of_round(algorithm, task.model_fn)
-    graphs['keras'] = collecting.of_keras(task)
-  called = {name: name.startswith('client') for name in graphs}
-  for name, found in pretending.place(graphs, called).items():
-    placed = placing.Placed(graphs[name], called[name])
-    left = found.on_gpu.keys() & placed.on_gpu.keys()
-    # Nodes that nothing reads are dropped.
-    assert len(left) >= 0.3 * len(placed.on_gpu), name
-    for node in left:
-      assert found.on_gpu[node] == placed.on_gpu[node], (name, node)
-    copies = {(copy.source, copy.to_device) for copy in placed.copies}
-    # TensorFlow has nodes of its own beside these.
-    assert {pair for pair in copies if pair[0] in left} == {
-      pair for pair in found.copies if pair[0] in placed.nodes
-    }, name
-
-
 # A process cannot unload the device. Every kernel on it would fail.
 _READING = """
 import sys

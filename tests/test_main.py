@@ -3,7 +3,6 @@
 import importlib.metadata
 import os
 import pathlib
-import random
 import signal
 import subprocess
 import sys
@@ -12,7 +11,6 @@ import time
 import psutil
 import pytest
 
-from tests import recorded
 from tests import tiers
 from tff_adaptive import runtime
 from tff_adaptive.lab.commands import command_line
@@ -341,30 +339,6 @@ def test_dry_run_and_data_errors_leave_nothing(
   assert sorted(os.listdir(tmp_path)) == ['log.err', 'log.out']
 
 
-@pytest.mark.slow
-def test_killed_at_random_moments(tmp_path):
-  arguments = [*_SMALL, '--total_rounds=60', '--rounds_per_checkpoint=2']
-  arguments += ['--root_output_dir=runs', '--experiment_name']
-  assert run(tmp_path, *arguments, 'whole').code == 0
-  parts = tmp_path / 'runs' / 'parts' / 'metrics.csv'
-  rng = random.Random(0)
-  for _ in range(6):
-    process = start(tmp_path, [*arguments, 'parts'])
-    before = parts.read_text() if parts.exists() else None
-    deadline = time.monotonic() + 120
-    while process.poll() is None and time.monotonic() < deadline:
-      if parts.exists() and parts.read_text() != before:
-        break
-      time.sleep(0.01)
-    time.sleep(rng.uniform(0, 0.5))
-    process.kill()
-    process.wait()
-  assert run(tmp_path, *arguments, 'parts').code == 0
-
-  runs = tmp_path / 'runs'
-  assert recorded.rows(runs / 'parts') == recorded.rows(runs / 'whole')
-
-
 def _beside_own_tasks(folder, *arguments):
   """Runs the installed command where a module tasks.py comes first."""
   (folder / 'tasks.py').write_text('def mine(size=1):\n  return size\n')
@@ -397,14 +371,6 @@ def test_a_module_called_tasks_in_front(tmp_path, arguments, code, part):
   found, text = _beside_own_tasks(tmp_path, *arguments)
   assert (found, 'Traceback' in text) == (code, False), text
   assert part in text
-
-
-@pytest.mark.slow
-def test_a_sweep_beside_a_module_called_tasks(tmp_path):
-  code, text = _beside_own_tasks(
-    tmp_path, 'sweep', '--axis=seed=0,1', '--total_rounds=1', '--workers=2'
-  )
-  assert code == 0 and text.count('finished  seed=') == 2, text
 
 
 def test_a_library_beside_a_module_called_tasks(tmp_path):

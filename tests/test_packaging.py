@@ -116,61 +116,6 @@ def test_pip_and_uv_install_the_same():
     subprocess.run(['uv', 'lock', '--check'], cwd=_ROOT, check=True)
 
 
-def test_requirements_of_a_lock():
-  import lock  # pylint: disable=g-import-not-at-top
-
-  registry = {'registry': 'https://example.org'}
-
-  def package(name, *needs, **more):
-    wheels = [
-      {'url': f'{name}-1-{tags}.whl', 'hash': f'sha256:{tags}'}
-      for tags in ('py3-none-any', 'cp39-cp39-macosx_11_0_arm64')
-    ]
-    found = dict(name=name, version='1', source=registry, dependencies=needs)
-    return {**found, 'wheels': wheels, **more}
-
-  texts = lock.requirements(
-    {
-      'package': [
-        package(
-          'tff-adaptive',
-          {'name': 'a'},
-          source={'editable': '.'},
-          **{
-            'dev-dependencies': {'dev': [{'name': 'd'}, {'name': 'own'}]},
-            'optional-dependencies': {'gpu': [{'name': 'a', 'extra': ['x']}]},
-          },
-        ),
-        package(
-          'a',
-          {'name': 'b', 'marker': 'sys_platform == "win32"'},
-          **{'optional-dependencies': {'x': [{'name': 'e'}]}},
-        ),
-        package('b', {'name': 'c'}),
-        package('c', wheels=[], sdist={'url': 'c.tar.gz', 'hash': 'sha256:c'}),
-        package('d', {'name': 'c'}),
-        package('e'),
-        package('own', source={'directory': 'own'}),
-        package('nobody-needs-it'),
-      ]
-    }
-  )
-
-  def lines(name):
-    return [x for x in texts[name].splitlines() if not x.startswith('#')]
-
-  assert lines('') == [
-    'a==1 --hash=sha256:py3-none-any',
-    'b==1 ; sys_platform == "win32" --hash=sha256:py3-none-any',
-    'c==1 --hash=sha256:c',
-    'd==1 --hash=sha256:py3-none-any',
-  ]
-  assert lines('gpu') == [
-    '-r requirements.txt',
-    'e==1 --hash=sha256:py3-none-any',
-  ]
-
-
 def test_what_tests_import_is_what_make_test_installs():
   packages = importlib.metadata.packages_distributions()
   locked = {

@@ -75,30 +75,6 @@ def test_draws_repeat_and_follow_seed_and_round():
 
 
 @pytest.mark.exhaustive
-def test_draws_do_not_depend_on_the_order_of_clients():
-  process = build()
-  forward, _ = linear.run(process, 2)
-  backward, _ = linear.run(process, 2, linear.CLIENTS[::-1])
-  np.testing.assert_allclose(forward, backward, rtol=1e-5)
-
-
-@pytest.mark.exhaustive
-def test_shares_are_met():
-  """Of 90 clients with the shares 1/3 and 2/3, SGD's part moves."""
-  process = build(
-    client_mix='sgd=0.3333333,adagrad=0.6666667',
-    client_learning_rates='sgd=0.05,adagrad=1e-9',
-  )
-  clients = [[([1.0 + 0.01 * i], [2.0])] for i in range(90)]
-  state = process.initialize()
-  moved = 0
-  for start in range(0, 90, 1):
-    output = process.next(state, linear.datasets([clients[start]]))
-    moved += float(output.metrics['finalizer']['update_norm']) > 1e-6
-  assert 18 <= moved <= 42  # 30, give or take three standard deviations.
-
-
-@pytest.mark.exhaustive
 def test_fewer_epochs_are_fewer_steps():
   clients = [[([1.0], [float(i)])] * 4 for i in range(12)]
   everything = build(epochs_mix='2=1')

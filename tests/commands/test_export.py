@@ -2,7 +2,6 @@
 
 import json
 import os
-import pathlib
 import subprocess
 import sys
 
@@ -296,31 +295,6 @@ def test_exported_models_take_rows_of_the_file(
     assert np.ptp(outputs) > 10  # In the label's unit.
 
 
-@pytest.mark.exhaustive
-def test_a_model_that_follows_from_its_data(tmp_path):
-  table = tmp_path / 'people.csv'
-  rows = '\n'.join(f'{i},{-i},{"ab"[i % 2]},{i % 3}' for i in range(60))
-  table.write_text(f'x,y,label,client\n{rows}\n')
-  settings = (
-    flags.Flags()
-    .parse(
-      [
-        '--task=table',
-        f'--table_path={table}',
-        '--clients_per_round=2',
-        '--total_rounds=1',
-        f'--root_output_dir={tmp_path / "runs"}',
-      ]
-    )
-    .settings
-  )
-  train.run(settings, say=lambda _: None)
-  assert export.main([str(settings.folder), str(tmp_path / 'model')]) == 0
-  told = json.loads((tmp_path / 'model' / 'export.json').read_text())
-  assert told['inputs'][0]['shape'] == [None, 2]
-  assert told['outputs'][0]['logits']
-
-
 def test_a_full_disk(tmp_path, small_disk, capsys):
   words = ['--task=quadratic', '--total_rounds=1', '--experiment_name=run']
   assert main.main([*words, f'--root_output_dir={tmp_path}']) == 0
@@ -371,22 +345,3 @@ def test_whether_outputs_are_logits(task, logits):
   options = dict(tasks.info(task).small_options, data='synthetic')
   model = tasks.create(task, **options).model_fn()
   assert tff_internals.ends_in_logits(model) is logits
-
-
-@pytest.mark.exhaustive
-def test_exporting_warns_of_nothing(tmp_path):
-  words = ['--task=quadratic', '--total_rounds=1', '--experiment_name=run']
-  assert main.main([*words, f'--root_output_dir={tmp_path}']) == 0
-  program = str(pathlib.Path(main.__file__).resolve())
-  done = subprocess.run(
-    [sys.executable, program, 'export', 'run', 'model'],
-    cwd=tmp_path,
-    capture_output=True,
-    text=True,
-    check=False,
-  )
-  assert done.returncode == 0, done.stderr
-  said = [line for line in done.stderr.splitlines() if 'W' in line[:8].upper()]
-  assert not said, done.stderr
-  assert 'WARNING' not in done.stdout + done.stderr
-  assert len(done.stdout.splitlines()) == 2

@@ -146,19 +146,6 @@ def test_help_tells_its_flags(place, capsys):
   assert command_line.main(['--task=own_points:wrong', '--help']) == 2
 
 
-def test_mistakes_are_told_before_anything_trains(place, tmp_path):
-  for arguments in ([f'--task={place}', '--hospital_sites=x'], ['--task=a:b']):
-    done = subprocess.run(
-      [sys.executable, str(_MAIN), *arguments],
-      cwd=tmp_path,
-      capture_output=True,
-      text=True,
-      check=False,
-    )
-    assert done.returncode == 2, done.stderr
-    assert len(done.stderr.splitlines()) == 1
-
-
 @pytest.mark.exhaustive
 def test_an_entry_point_names_a_task(tmp_path):
   own_tasks.write(tmp_path, 'installed_points')
@@ -239,25 +226,3 @@ def test_functions_that_do_not_return_a_task(place, capsys):
     tasks.create('own_wrong:three')
   with pytest.raises(ValueError, match='no option `what`; it accepts sites'):
     tasks.create('own_wrong:fails', what=1)
-
-
-@pytest.mark.slow
-def test_a_sweep_with_several_workers(tmp_path):
-  place = own_tasks.write(tmp_path, 'swept_points')
-  with open(tmp_path / 'log', 'w', encoding='utf-8') as log:
-    code = subprocess.run(
-      [
-        *(sys.executable, str(_MAIN), 'sweep', f'--task={place}'),
-        *('--axis=hospital_sites=3,5', '--workers=2', *_SMALL),
-        '--experiment_name=sweep',
-      ],
-      cwd=tmp_path,
-      stdout=log,
-      stderr=subprocess.STDOUT,
-      check=False,
-      timeout=400,
-    ).returncode
-  text = (tmp_path / 'log').read_text()
-  assert code == 0, text
-  assert text.count('finished  hospital_sites=') == 2
-  assert (tmp_path / 'runs/sweep/runs/hospital_sites=5/metrics.csv').exists()

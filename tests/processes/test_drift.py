@@ -138,22 +138,6 @@ def test_rounds(measured):
     assert found == pytest.approx(expected, rel=1e-3, abs=1e-5)
 
 
-@pytest.mark.exhaustive
-def test_fedexps_step_is_half_of_one_and_the_disagreement(measured):
-  cohort = [dense.dataset(client) for client in dense.CLIENTS]
-  output = measured.next(measured.initialize(), cohort)
-  apart = rounds.columns_of(output.metrics)['drift/disagreement']
-  fedexp = algorithms.build(
-    'fedexp',
-    dense.model(),
-    client_learning_rate=RATE,
-    server_adaptivity=0.0,
-  )
-  state = fedexp.next(fedexp.initialize(), cohort).state
-  rate = state.client_work.statistics['rate']
-  assert rate == pytest.approx(max(1.0, (1 + apart) / 2), rel=1e-4)
-
-
 def test_traffic_does_not_count_it(measured, plain):
   assert traffic.of_process(measured) == traffic.of_process(plain)
 

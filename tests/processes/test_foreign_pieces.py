@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
-from tensorflow.python.autograph.impl import api as autograph_api
 
 from tff_adaptive import algorithms
 from tff_adaptive import optimizers
@@ -116,23 +115,6 @@ def test_optimizers_may_branch_in_python():
     return w
 
   np.testing.assert_allclose(weights, linear.fedavg(client, 2), rtol=1e-5)
-
-
-@pytest.mark.exhaustive
-def test_own_optimizers_are_not_converted(monkeypatch):
-  """AutoGraph's conversions take a second of every start."""
-  converted = set()
-
-  def convert(entity, context, before=autograph_api._convert_actual):
-    converted.add(entity.__module__)
-    return before(entity, context)
-
-  monkeypatch.setattr(autograph_api, '_convert_actual', convert)
-  linear.run(algorithms.build('fedadam', linear.model_fn), 1)
-  assert converted  # The loop over batches.
-  # What calls a user's optimizer is.
-  converted.discard('tff_adaptive.optimizers.protocol')
-  assert not [name for name in converted if '.optimizers.' in name]
 
 
 @pytest.mark.exhaustive

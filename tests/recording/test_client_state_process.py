@@ -237,26 +237,3 @@ def test_a_context_of_tff_s_programs_that_is_not_ours(default_context):
   ):
     process.next(state, data_of((0, 1)))
   bare.close()
-
-
-@pytest.mark.exhaustive
-def test_an_asynchronous_context(default_context):
-  del default_context
-  runtime.set_in_process_context()
-  inner = algorithms.build('scaffold', linear.model_fn, **_METHODS['scaffold'])
-  expected, _, _ = paper.run(inner, paper.ROUNDS)
-  context = runtime.create_in_process_context(asynchronous=True)
-  process = client_state.learning_process(inner)
-
-  async def rounds():
-    path, state = [], await process.initialize()
-    for cohort in paper.ROUNDS:
-      state = (await process.next(state, data_of(cohort))).state
-      weights = await process.get_model_weights(state)
-      path.append(float(np.ravel(weights.trainable[0])[0]))
-    return path
-
-  with tff.framework.get_context_stack().install(context):
-    found = asyncio.run(rounds())
-  context.close()
-  assert found == pytest.approx(expected, rel=1e-6)

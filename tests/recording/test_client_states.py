@@ -11,14 +11,13 @@ import threading
 import time
 
 import numpy as np
-import psutil
 import pytest
 
 from tests import helpers
 from tests import tiers
+from tests import waiting
 from tests.recording import endless_writer
 from tests.recording import no_files
-from tests.reliability import mutations
 from tff_adaptive import algorithms
 from tff_adaptive import errors
 from tff_adaptive.lab.recording import checkpoints
@@ -87,15 +86,6 @@ def test_states_are_kept_by_client(make):
   assert found['c'].dtype == np.float32 and found['c'].shape == (2, 3)
 
 
-def test_nothing_is_written_before_there_is_something_to_keep(make):
-  store = make()
-  store.roll_back(store.snapshot())
-  saved = store.save()
-  assert values(store, 'a') == [0]
-  make(saved).save()
-  assert not make.path.parent.exists()
-
-
 def test_what_a_run_that_starts_afresh_finds_is_not_its_own(make):
   store = make()
   put(store, a=1)
@@ -148,19 +138,6 @@ def test_versions_that_nobody_needs_are_pruned(make):
   assert rows_of(make.path) == [
     (b'often', 4), (b'often', 5), (b'often', 6), (b'often', 7), (b'once', 1)
   ]  # fmt: skip
-
-
-def test_the_file_does_not_grow_with_rounds(make):
-  large = np.ones(50_000, np.float32)
-  store = make(fresh=large)
-  sizes = []
-  for number in range(60):
-    store.snapshot()
-    store.keep([f'{(number + i) % 6}' for i in range(4)], [large] * 4)
-    store.save()
-    sizes.append(make.path.stat().st_size)
-  assert max(sizes[20:]) == max(sizes[:20])
-  assert 20 * large.nbytes < max(sizes) < 30 * large.nbytes
 
 
 @pytest.mark.parametrize('first, second', [LIMITS, [*LIMITS][::-1]])
@@ -309,23 +286,10 @@ def test_what_is_no_file(make, kind, suffix):
   path.unlink(missing_ok=True)
   no_files.KINDS[kind](path)
   with (
-    mutations.no_hang(),
+    waiting.no_hang(),
     pytest.raises(errors.DamagedError, match=f'it is {kind}, not a regular'),
   ):
     make(saved)
-
-
-def test_damage_while_a_run_is_going_on(make):
-  store = make(kind='disk')
-  put(store, a=1)
-  store.save()
-  with open(make.path, 'r+b') as file:
-    file.write(b'\xff' * make.path.stat().st_size)
-  with pytest.raises(errors.DamagedError, match=str(make.path)):
-    store.of(['a'])
-  put(store, b=1)
-  with pytest.raises(errors.RunError, match='cannot be written to'):
-    store.save()
 
 
 def test_states_of_another_model_or_population(make):
@@ -419,21 +383,6 @@ def test_killed_at_any_moment(tmp_path, seed, memory_bytes):
         assert (found == n).all()
       store.close()
   assert kills  # Some hit a transaction.
-
-
-def test_memory_is_flat_on_disk(tmp_path):
-  fresh = np.zeros(250_000, np.float32)
-  store = client_states.ClientStates(fresh, tmp_path / 's', 0)
-  used = []
-  for number in range(60):
-    store.snapshot()
-    clients = [f'{(number * 5 + client) % 150}' for client in range(5)]
-    store.keep(clients, [s + 1 for s in store.of(clients)])
-    if number % 7 == 6:
-      store.save()
-    used.append(psutil.Process().memory_info().rss)
-  # 150 states are 150 MB.
-  assert max(used[20:]) - max(used[:20]) < 20e6
 
 
 def test_ids_may_be_anything(make):

@@ -5,8 +5,6 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from tests.recording import specifications
-from tff_adaptive.lab.recording.figures import charts
 from tff_adaptive.lab.recording.figures import curves as figures
 
 
@@ -111,59 +109,6 @@ def test_no_band_is_where_no_step_is():
   assert within['y'].tolist() == [0.9, 0.5, 0.5]
   np.testing.assert_allclose(within['low'], [0.7, 0.45, np.nan])
   np.testing.assert_allclose(within['high'], [1.0, 0.55, np.nan])
-
-
-def test_legends_are_below_the_panels():
-  found = figures.build_curves(figures.as_table(rows(True)))
-  picture = specifications.svg(charts.together(found, columns=3))
-  texts = picture.texts()
-  names = ['train', 'validation', 'step size']
-  assert list(texts)[-3:] == names
-  for name in names:
-    x, y = texts[name]
-    assert texts['Round'][1] < y < picture.height
-    assert 0 < x < picture.width - 6 * len(name)
-
-
-def test_loss_alone_and_nothing_trained(tmp_path):
-  figures.draw_curves(
-    [{'round': '0', 'validation/loss': '2.0'}], tmp_path / 'c.png', ''
-  )
-  picture = pixels(tmp_path / 'c.png')
-  assert coloured(picture, 0xD5, 0x5E, 0x00) > 10
-
-
-@pytest.mark.parametrize(
-  'name',
-  [
-    '$$',
-    '$x',
-    '$x$',
-    'a$b$c',
-    '\\frac',
-    '$\\frac$',
-    '\\$',
-    'a_b^c',
-    '<b>&x</b>',
-    "it's",
-  ],
-)
-def test_names_are_drawn_as_they_are(name):
-  short = name.replace('_', ' ')
-  for column in ('train/loss', f'train/{name}'):
-    found = figures.build_curves(
-      figures.as_table([{'round': '1', column: '1'}])
-    )
-    texts = specifications.svg(charts.together(found, title=name)).texts()
-    assert name in texts
-  assert charts.sentence(short.strip()) in texts
-
-
-def test_names_that_are_no_text_are_drawn(tmp_path):
-  for draw in (figures.draw_curves, figures.draw_step_sizes):
-    draw(rows(True), tmp_path / 'c.png', 'a\udcff')
-    assert pixels(tmp_path / 'c.png').any()
-    (tmp_path / 'c.png').unlink()
 
 
 @pytest.mark.parametrize('value', ['1e100', '-1e100', 'inf', '-inf', 'nan'])

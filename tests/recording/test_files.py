@@ -1,17 +1,15 @@
 """Files are whole or not there, also when a writer was killed."""
 
 import json
-import multiprocessing
 import os
 import re
 import shutil
-import time
 from concurrent import futures
 
 import pytest
 
+from tests import waiting
 from tests.recording import no_files
-from tests.reliability import mutations
 from tff_adaptive import errors
 from tff_adaptive.lab.recording import files
 
@@ -88,11 +86,11 @@ def test_what_is_no_file(tmp_path, kind):
   for path in (folder.hparams, folder.path / '.lock'):
     no_files.KINDS[kind](path)
   with (
-    mutations.no_hang(),
+    waiting.no_hang(),
     pytest.raises(errors.SettingsError, match=f'hparams.json.*it is {kind}'),
   ):
     folder.read_hparams()
-  with mutations.no_hang():
+  with waiting.no_hang():
     folder.is_busy()
     if kind != 'a device':  # Which can be locked like a file.
       with pytest.raises(errors.SettingsError, match='cannot be written'):
@@ -151,25 +149,3 @@ def test_writers_of_one_file_do_not_meet(tmp_path):
   with futures.ThreadPoolExecutor(8) as pool:
     list(pool.map(write, contents))
   assert os.listdir(tmp_path) == ['a']
-
-
-def _start(path, moment):
-  while time.time() < moment:
-    pass
-  try:
-    files.check_writable(path)
-    with files.RunFolder(path):
-      return ''
-  except errors.RunError as e:
-    return str(e)
-
-
-@pytest.mark.exhaustive
-def test_many_runs_that_start_at_once_in_one_fresh_folder(tmp_path):
-  with multiprocessing.get_context('spawn').Pool(8) as pool:
-    for number in range(50):
-      root = tmp_path / f'{number}' / 'runs'
-      moment = time.time() + 0.02
-      starts = [(root / f'{run}', moment) for run in range(8)]
-      assert pool.starmap(_start, starts, chunksize=1) == [''] * 8
-      assert len(os.listdir(root)) == 8

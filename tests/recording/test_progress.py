@@ -1,15 +1,10 @@
 """The progress of a run, on terminals and elsewhere."""
 
 import errno
-import fcntl
 import io
-import multiprocessing
 import os
 import pty
 import re
-import struct
-import termios
-import threading
 
 import pytest
 
@@ -77,33 +72,6 @@ def test_time_left_leaves_out_the_round_that_compiles(clock):
   ]
 
 
-def draw(columns):
-  """What a run draws on a terminal of so many columns, as pieces."""
-  ours, theirs = pty.openpty()
-  fcntl.ioctl(
-    theirs, termios.TIOCSWINSZ, struct.pack('HHHH', 24, columns, 0, 0)
-  )
-  with open(theirs, 'w', encoding='utf-8') as stream:
-    shown = progress.Progress(12345, stream=stream)
-    for number in range(10):
-      name = f'validation/a_long_name_of_a_metric_{"x" * 60}'
-      shown.round(done(12300 + number, (1.23456, 0.123456), **{name: 0.5}))
-    shown.end(_END)
-    drawn = ''
-    while not drawn.endswith('\n'):
-      drawn += os.read(ours, 1 << 16).decode()
-  os.close(ours)
-  return re.split(r'[\r\n]+', drawn)
-
-
-@pytest.mark.parametrize('columns', [20, 80, 300])
-def test_no_line_wraps_on_a_terminal(columns):
-  pieces = draw(columns)
-  assert len(pieces) > 10
-  assert 10 < max(map(len, pieces)) <= columns
-  assert re.match('round 12309/12345', pieces[-2])
-
-
 def test_few_lines_where_there_is_no_terminal():
   stream = io.StringIO()
   shown = progress.Progress(100, stream=stream, seconds_between_lines=1000)
@@ -112,25 +80,6 @@ def test_few_lines_where_there_is_no_terminal():
   lines = stream.getvalue().splitlines()
   assert [line.split()[1] for line in lines] == ['50/100', '100/100']
   assert '\r' not in stream.getvalue()
-
-
-def test_plain_lines_show_an_evaluation_once():
-  stream = io.StringIO()
-  shown = progress.Progress(3, stream=stream, seconds_between_lines=0)
-  for r in range(3):
-    shown.round(done(r, (1.0,), () if r else (2.0,)))
-  lines = stream.getvalue().splitlines()
-  assert ['validation' in line for line in lines] == [True, False, False]
-
-
-def test_no_thread_and_no_semaphore_beside_it():
-  shown = progress.Progress(3, stream=Terminal())
-  before = threading.active_count()
-  shown.round(done(1, (1.0,)))
-  assert threading.active_count() == before
-  assert not multiprocessing.active_children()
-  assert isinstance(progress._Line.get_lock(), type(threading.RLock()))
-  shown.end(_END)
 
 
 def test_a_terminal_that_was_closed_ends_no_run():

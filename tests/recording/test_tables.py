@@ -4,8 +4,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.recording import no_files
-from tests.reliability import mutations
 from tff_adaptive import errors
 from tff_adaptive.lab.recording import tables
 
@@ -158,16 +156,3 @@ def test_what_diverges_is_recorded_as_it_is(tmp_path):
   table.append({'round': 1, **{f'train/{i}': v for i, v in enumerate(values)}})
   (found,) = tables.RowFile(path).numbers
   np.testing.assert_allclose(list(found.values())[1:], values)
-
-
-@pytest.mark.parametrize('kind', no_files.KINDS)
-def test_what_is_no_file(tmp_path, kind):
-  path = tmp_path / 'm.csv'
-  no_files.KINDS[kind](path)
-  with (
-    mutations.no_hang(),
-    pytest.raises(
-      errors.RunError, match=f'm.csv cannot be read.* it is {kind}'
-    ),
-  ):
-    tables.RowFile(path)

@@ -3,7 +3,6 @@
 import asyncio
 import collections
 import importlib.util
-import json
 import pathlib
 import time
 import tomllib
@@ -162,32 +161,3 @@ def test_a_program_that_fails_says_so(tmp_path):
   assert hook.told[-1] == hooks.End(
     status=hooks.FAILED, round_number=0, reason='a disk'
   )
-
-
-@pytest.mark.exhaustive
-def test_a_recorder_that_fails_harms_no_run(tmp_path, capsys):
-  class Failing:
-    name = 'tracker'
-
-    def round(self, event):
-      raise ConnectionError(f'away in round {event.number}')
-
-  settings = (
-    parsing.Flags()
-    .parse(
-      [
-        '--task=quadratic',
-        '--total_rounds=2',
-        f'--root_output_dir={tmp_path}',
-        '--experiment_name=run',
-      ]
-    )
-    .settings
-  )
-  result = experiment.run(settings, say=lambda _: None, hooks=[Failing()])
-  assert len(result.rows) == 3
-  said = capsys.readouterr().out
-  assert said.count('tracker is disabled') == 1
-  assert 'away in round 0' in said
-  described = json.loads((tmp_path / 'run/hparams.json').read_text())
-  assert described['settings']['total_rounds'] == 2

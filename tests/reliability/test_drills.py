@@ -148,22 +148,6 @@ def test_exported_tables_hold_no_formulas(tmp_path):
   assert found == [(text, text) for text in _FORMULAS]
 
 
-_DIVERGES = (
-  '--client_optimizer=sgd',
-  '--client_learning_rate=1e12',
-  '--algorithm=fedavg',
-)
-
-
-@pytest.mark.exhaustive
-def test_model_that_turns_to_nan(drill):
-  """Rejected from some round on, counted, and the same after a resumption."""
-  assert drill.start('nan', *_DIVERGES)[0] == 0
-  rows = recorded.rows(drill.root / 'nan')
-  assert [row['round'] for row in rows] == [str(n) for n in range(13)]
-  assert any(float(row['clients/rejected'] or 0) for row in rows[1:])
-
-
 # What follows starts the program as often as it kills it.
 
 
@@ -204,42 +188,6 @@ def test_signals_in_training_lose_nothing(launcher, tmp_path, number):
   _start(launcher, 'parts')
   _finish(launcher, tmp_path)
   drills.assert_same_run(runs / 'whole', runs / 'parts')
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-  'limit, value',
-  [
-    (psutil.RLIMIT_NOFILE, 64),
-    (psutil.RLIMIT_NOFILE, 24),
-    (psutil.RLIMIT_DATA, 900 << 20),
-    (psutil.RLIMIT_DATA, 700 << 20),
-    (psutil.RLIMIT_NPROC, 4),
-  ],
-)
-def test_limits_of_a_process_leave_the_run_whole(
-  launcher, tmp_path, limit, value
-):
-  """It runs, or ends in any way; then it goes on to the same end."""
-  _start(launcher, 'whole')
-  _finish(launcher, tmp_path)
-  program = psutil.Process(launcher.pid)
-  before = program.rlimit(limit)
-  program.rlimit(limit, (value, before[1]))
-  (tmp_path / 'output.log').unlink()
-  _start(launcher, 'parts')
-  code = launcher.wait()
-  said = (tmp_path / 'output.log').read_text()
-  # TensorFlow itself gives up where it gets no memory or thread.
-  assert code in (0, 1, 2) or -code in (signal.SIGABRT, signal.SIGSEGV), said
-  if code in (1, 2):
-    assert said.strip()
-  program.rlimit(limit, before)
-  _start(launcher, 'parts')
-  _finish(launcher, tmp_path)
-  drills.assert_same_run(
-    tmp_path / 'runs' / 'whole', tmp_path / 'runs' / 'parts'
-  )
 
 
 @pytest.mark.slow

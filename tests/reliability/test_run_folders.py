@@ -1,26 +1,20 @@
 """A run's folder with damage in it, and disks that take no more."""
 
-import collections
 import contextlib
 import json
 import os
-import random
 import re
 import resource
 import shutil
-import signal
-import sqlite3
 import subprocess
 import threading
 import time
 
-import numpy as np
 import pytest
 
 from tests import recorded
 from tests import waiting
 from tests.reliability import drills
-from tests.reliability import mutations
 from tests.training import test_loop
 from tff_adaptive import errors
 from tff_adaptive.lab.commands import command_line
@@ -31,80 +25,6 @@ train = test_loop.train_fixture
 
 def _states(run):
   return sorted((run / 'checkpoints').glob('round_*.safetensors'))
-
-
-def _damage(rng, path):
-  """Cuts a file, flips bits in it, or takes a piece out."""
-  content = path.read_bytes()
-  at = rng.randrange(len(content))
-  kind = rng.choice(['cut', 'flip', 'piece', 'gone'])
-  if kind == 'gone':
-    path.unlink()
-  elif kind == 'cut':
-    path.write_bytes(content[:at])
-  elif kind == 'piece':
-    path.write_bytes(content[:at] + content[at + rng.randrange(1, 99) :])
-  else:
-    edit = ('flip', at | rng.randrange(8) << 20, b' ')
-    path.write_bytes(mutations.apply(content, [edit]))
-
-
-@pytest.mark.parametrize(
-  'count',
-  [
-    pytest.param(3, marks=pytest.mark.exhaustive),
-    pytest.param(200, marks=pytest.mark.slow),
-  ],
-)
-def test_newest_checkpoint_damaged_at_random(train, tmp_path, count):
-  train(tmp_path)
-  whole = recorded.rows(tmp_path)
-  newest = _states(tmp_path)[-1]
-  content, state = newest.read_bytes(), drills.last_state(tmp_path)
-  metrics = (tmp_path / 'metrics.csv').read_bytes()
-  for seed in range(count):
-    newest.write_bytes(content)
-    (tmp_path / 'metrics.csv').write_bytes(metrics)
-    _damage(random.Random(seed), newest)
-    damaged = newest.exists() and newest.read_bytes() != content
-    stream = test_loop.Sayings()
-    result, _ = train(tmp_path, stream=stream)
-    assert ('round 7 cannot be used' in stream.text) == damaged
-    assert result.resumed_from == 6 or (newest.exists() and not damaged)
-    assert recorded.rows(tmp_path) == whole
-    np.testing.assert_equal(drills.last_state(tmp_path), state)
-
-
-@pytest.mark.parametrize(
-  'count',
-  [
-    pytest.param(3, marks=pytest.mark.exhaustive),
-    pytest.param(200, marks=pytest.mark.slow),
-  ],
-)
-def test_rows_damaged_at_random(train, tmp_path, count):
-  """Named, mended, or in a row that is written anew: never carried on."""
-  train(tmp_path / 'whole')
-  whole = recorded.rows(tmp_path / 'whole')
-  run = tmp_path / 'run'
-  with pytest.raises(RuntimeError):
-    train(run, fail_in_round=6, error=RuntimeError('worker died'))
-  content = {p: p.read_bytes() for p in run.rglob('*') if p.is_file()}
-  named = 0
-  for seed in range(count):
-    shutil.rmtree(run)
-    for path, data in content.items():
-      path.parent.mkdir(parents=True, exist_ok=True)
-      path.write_bytes(data)
-    _damage(random.Random(seed), run / 'metrics.csv')
-    try:
-      train(run)
-    except errors.RunError as e:
-      named += 1
-      assert str(run / 'metrics.csv') in str(e) and 'restore it' in str(e)
-    else:
-      assert recorded.rows(run) == whole
-  assert named
 
 
 def test_all_else_that_is_damaged_is_named(train, tmp_path):
@@ -204,72 +124,6 @@ def test_a_run_whose_folder_is_deleted_exits_with_code_1(launcher, tmp_path):
   said = (tmp_path / 'output.log').read_text()
   assert 'was deleted or replaced' in said and 'Traceback' not in said
   assert not run.exists()
-
-
-_ON_DISK = (
-  *drills.SMALL,
-  '--algorithm=scaffold',
-  '--client_learning_rate=0.1',
-  '--client_state_mib=0',
-  '--total_rounds=24',
-  '--rounds_per_checkpoint=2',
-)
-
-
-def _damage_version(path, back):
-  """Overwrites what clients wrote in the last version but `back`."""
-  with contextlib.closing(sqlite3.connect(path)) as file, file:
-    file.execute(
-      'UPDATE states SET leaves = zeroblob(length(leaves)) WHERE version = ('
-      'SELECT DISTINCT version FROM states ORDER BY version DESC'
-      ' LIMIT 1 OFFSET ?)',
-      (back,),
-    )
-
-
-@pytest.mark.slow
-def test_client_states_damaged_at_random(tmp_path, launcher):
-  """An earlier checkpoint takes over, or a sentence says that none can."""
-  runs = tmp_path / 'runs'
-
-  def start(name):
-    return launcher.start([*_ON_DISK, f'--experiment_name={name}'])
-
-  start('whole')
-  assert launcher.wait() == 0
-  pid = start('stopped')
-  assert waiting.wait_until(
-    lambda: (
-      runs / 'stopped' / 'checkpoints' / 'round_20.safetensors'
-    ).exists(),
-    600,
-  )
-  os.kill(pid, signal.SIGKILL)
-  assert launcher.wait() == -signal.SIGKILL
-  outcomes = collections.Counter()
-  for seed in range(24):
-    run = runs / f'damaged_{seed}'
-    shutil.copytree(runs / 'stopped', run)
-    # What the kill left half written goes, whatever else happens.
-    before = {p.name for p in (run / 'checkpoints').glob('[!.]*')}
-    if seed < 20:
-      _damage(random.Random(seed), run / 'client_states.sqlite')
-    else:
-      _damage_version(run / 'client_states.sqlite', seed - 20)
-    (tmp_path / 'output.log').unlink()
-    start(run.name)
-    code = launcher.wait()
-    said = (tmp_path / 'output.log').read_text()
-    assert 'Traceback' not in said
-    if code == 0:
-      outcomes['fell back' if 'set aside' in said else 'not needed'] += 1
-      drills.assert_same_run(runs / 'whole', run)
-    else:
-      outcomes['refused'] += 1
-      assert code == 1 and 'client_states.sqlite' in said
-      assert before == {p.name for p in (run / 'checkpoints').glob('[!.]*')}
-  print(dict(outcomes))
-  assert outcomes['fell back'] and outcomes['refused']
 
 
 def _assert_goes_on(train, run, whole):

@@ -2,7 +2,6 @@
 
 import csv
 import html.parser
-import itertools
 import json
 import os
 import re
@@ -245,46 +244,6 @@ def test_tables_and_figures_for_papers(page):
 
 
 @pytest.mark.exhaustive
-def test_of_many_methods_the_best_have_colours(tmp_path):
-  names = ['fedavg', *(f'method{n:02d}' for n in range(10))]
-  for number, name in enumerate(names):
-    folder = made_up.run(
-      tmp_path,
-      name,
-      '--algorithm=fedavg',
-      # The later, the better.
-      f'--client_learning_rate={10 ** -(1 + 0.1 * (10 - number)):.4g}',
-      '--total_rounds=4',
-    )
-    path = folder / 'hparams.json'
-    path.write_text(path.read_text().replace('"fedavg"', f'"{name}"'))
-  path, _ = report.write(tmp_path)
-  shown = figures_of(path.read_text(encoding='utf-8'))['validation']
-  (scale,) = (
-    part['color']['scale']
-    for part in itertools.islice(
-      (p for p in specifications.walk(shown) if 'color' in p), 1
-    )
-  )
-  coloured = dict(zip(scale['domain'], scale['range'], strict=True))
-  grey = {m for m, c in coloured.items() if c == styles.GREY}
-  assert len(coloured) == 11 and grey == {'FedAvg', 'method00'}
-  assert len(set(coloured.values())) == 10
-
-
-@pytest.mark.exhaustive
-def test_single_runs_on_request(tmp_path, capsys):
-  for seed in range(3):
-    made_up.run(tmp_path, f's{seed}', f'--seed={seed}', '--total_rounds=4')
-  for flags, lines in (([], 1), (['--single_runs'], 3)):
-    assert main.main(['report', str(tmp_path), *flags]) == 0
-    text = (tmp_path / 'report.html').read_text(encoding='utf-8')
-    rows = specifications.points(figures_of(text)['validation'])
-    assert len({row['run'] for row in rows}) == lines
-  assert 'tables' in capsys.readouterr().out
-
-
-@pytest.mark.exhaustive
 def test_same_runs_same_page(page, tmp_path):
   path, text = page
   again, _ = report.write(path.parent, output=tmp_path)
@@ -374,30 +333,6 @@ def test_single_clients_have_a_table_and_figures(tmp_path):
   (tmp_path / 'run1' / 'clients.csv').write_text('client,per_client/x\na,y\n')
   _, (complaint,) = report.write(tmp_path)
   assert 'clients.csv' in complaint
-
-
-@pytest.mark.exhaustive
-def test_rule_decides_which_configuration_is_shown(tmp_path):
-  for rate in (0.1, 1.0):
-    made_up.run(
-      tmp_path,
-      f'r{rate}',
-      '--algorithm=fedavg',
-      f'--client_learning_rate={rate}',
-      '--total_rounds=20',
-    )
-  # The worse rate has one lucky evaluation.
-  metrics = tmp_path / 'r1.0' / 'metrics.csv'
-  lines = metrics.read_text().splitlines()
-  column = lines[0].split(',').index(f'validation/{made_up.METRIC}')
-  cells = lines[5].split(',')
-  cells[column] = '0.999'
-  lines[5] = ','.join(cells)
-  metrics.write_text('\n'.join(lines) + '\n')
-  for rule, rate in (('train_loss', '0.1'), ('best_round', '1.0')):
-    path, _ = report.write(tmp_path, select=rule, output=tmp_path / rule)
-    rows = read(path.read_text(encoding='utf-8')).rows
-    assert any(f'--client_learning_rate={rate} ' in row[-1] for row in rows)
 
 
 @pytest.mark.exhaustive

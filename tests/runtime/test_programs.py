@@ -184,42 +184,6 @@ def test_train_model_in_the_default_context(name, tmp_path, default_context):
   ]
 
 
-@pytest.mark.exhaustive
-def test_program_of_ones_own(tmp_path, default_context):
-  # With datasets as the source; `train_model` copies sources, which
-  # TensorFlow's datasets do not allow.
-  context = runtime.set_in_process_context(asynchronous=True)
-  states = tff.program.FileProgramStateManager(tmp_path)
-  models = tff.program.MemoryReleaseManager()
-
-  async def program():
-    process = _process()
-    iterator = tff.program.DatasetDataSource(_clients()).iterator()
-    state = process.initialize()  # A structure of references, as results are.
-    for _ in range(2):
-      output = process.next(state, iterator.select(2))
-      state = output.state
-    # Two invocations under way at once.
-    other = process.initialize()
-    await models.release(process.get_model_weights(state), key='end')
-    structure = await tff.program.materialize_value(other)
-    await states.save((state, iterator), version=2)
-    (loaded, loaded_iterator), version = await states.load_latest(
-      (structure, iterator)
-    )
-    assert version == 2
-    return await tff.program.materialize_value(
-      process.next(loaded, loaded_iterator.select(3))
-    )
-
-  output = asyncio.run(program())
-  assert runtime.aggregation_seconds() > 0
-  context.close()
-  assert int(output.metrics['client_work']['train']['num_examples']) == 24
-  (weights,) = models.values().values()
-  assert weights.trainable[0].shape == (2, 1)
-
-
 def test_failing_client_ends_the_program(default_context):
   context = runtime.set_in_process_context(asynchronous=True)
 

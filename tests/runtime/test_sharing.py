@@ -1,7 +1,5 @@
 """Who computes what, by what is known of its size."""
 
-import itertools
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -17,28 +15,6 @@ def test_the_longest_goes_first_to_where_least_is():
   # Of no known size: each counts as one.
   assert sharing.spread([0] * 5, 2) == [0, 1, 0, 1, 0]
   assert sharing.spread([2, 1], 1) == [0, 0]
-
-
-@pytest.mark.parametrize('seed', range(40))
-def test_shares_are_nearly_as_even_as_can_be(seed):
-  rng = np.random.default_rng(seed)
-  work = rng.choice([0, 1, 2, 3, 5.5, 9], rng.integers(1, 8)).tolist()
-  count = int(rng.integers(1, 4))
-  found = sharing.shares(work, count)
-  assert sorted(itertools.chain(*found)) == list(range(len(work)))
-  assert len(found) == min(count, len(work)) and all(map(len, found))
-  assert all(share == sorted(share) for share in found)
-  sizes = [max(w, 1.0) for w in work]
-  best = min(
-    max(
-      sum(s for s, p in zip(sizes, places, strict=True) if p == q)
-      for q in range(count)
-    )
-    for places in itertools.product(range(count), repeat=len(work))
-  )
-  # Graham's bound (SIAM J. Appl. Math. 17, 1969) of the longest first.
-  largest = max(sum(sizes[i] for i in share) for share in found)
-  assert best <= largest <= best * (4 / 3 - 1 / (3 * count)) + 1e-9
 
 
 def test_the_work_of_a_client_is_its_batches():

@@ -213,21 +213,6 @@ def test_flags_may_be_written_as_a_run_takes_them(tmp_path, way):
   assert parsed.folder == tmp_path / 'named'
 
 
-def test_axes_on_top_of_a_preset(tmp_path):
-  parsed = sweep_flags.parse(
-    [
-      '--preset=reddi2021/emnist_character/fedadam',
-      '--axis=client_learning_rate=0.1,0.2',
-      f'--root_output_dir={tmp_path}',
-    ]
-  )
-  rates = [
-    p.settings.hyperparameters['client_learning_rate'] for p in parsed.points
-  ]
-  assert rates == [0.1, 0.2]
-  assert {p.settings.total_rounds for p in parsed.points} == {1500}
-
-
 def test_presets_as_an_axis(tmp_path):
   methods = ['fedavg', 'fedadam']
   presets = ','.join(f'reddi2021/emnist_character/{m}' for m in methods)

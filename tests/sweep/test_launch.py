@@ -344,28 +344,6 @@ _TINY = [
 ]
 
 
-@pytest.mark.exhaustive
-def test_runs_in_one_process_equal_runs_alone(tmp_path):
-  told = [
-    *_TINY,
-    '--axis=client_learning_rate=0.1,0.2',
-    '--experiment_name=s',
-    f'--root_output_dir={tmp_path}',
-    '--workers=0',
-  ]
-  parsed = flags.parse(told)
-  rows = launch.run(parsed, stream=io.StringIO())
-  assert {r.status for r in rows} == {'finished'}
-  alone = parsed.points[1].settings
-  alone = type(alone)(
-    **{**alone.__dict__, 'root_output_dir': str(tmp_path / 'alone')}
-  )
-  train.run(alone, say=lambda _: None)
-
-  together = parsed.points[1].settings.folder
-  assert recorded.rows(alone.folder) == recorded.rows(together)
-
-
 @pytest.mark.parametrize(
   ('count', 'expected'),
   [

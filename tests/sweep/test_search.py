@@ -185,20 +185,6 @@ def test_a_search_of_few_values_tries_each_once(tmp_path, ran):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize('kind', ['random', 'tpe'])
-def test_the_seed_decides_what_is_tried(tmp_path, ran, kind):
-  told = [f'--axis=client_learning_rate={_rates(-4, 1)}']
-  told += [f'--search={kind}', '--trials=7']
-  tried = []
-  for name, seed in (('a', 3), ('b', 3), ('c', 4)):
-    del ran[:]
-    go(tmp_path / name, *told, f'--seed={seed}')
-    tried.append(list(ran))
-  assert tried[0] == tried[1] != tried[2]
-  assert all(len(names) == 7 for names in tried)
-
-
-@pytest.mark.exhaustive
 def test_tpe_goes_on_after_a_stop_as_if_there_was_none(
   tmp_path, ran, monkeypatch
 ):

@@ -1,7 +1,6 @@
 """Sweeps as people run them: `main.py sweep ...` in processes of their own."""
 
 import csv
-import os
 import pathlib
 import signal
 import subprocess
@@ -101,65 +100,6 @@ def test_two_methods_three_rates_two_seeds_killed_and_resumed(tmp_path):
 
 
 @pytest.mark.exhaustive
-def test_tuning_repeats_the_best_of_each_method(tmp_path):
-  rates = _STUDY[:2]
-  tuned = go(tmp_path / 'a', *rates, '--repeat_best=3,4')
-  again = [row for row in tuned.values() if row['seed'] != '0']
-  assert len(tuned) == 6 + 2 * 2 and statuses(tuned) == ['finished'] * 10
-  for method in ('fedavg', 'fedadam'):
-    first = [
-      row
-      for row in tuned.values()
-      if row['seed'] == '0' and row['algorithm'] == method
-    ]
-    best = min(first, key=lambda row: float(row['validation/loss']))
-    repeats = [row for row in again if row['algorithm'] == method]
-    assert sorted(row['seed'] for row in repeats) == ['3', '4']
-    assert {row['client_learning_rate'] for row in repeats} == {
-      best['client_learning_rate']
-    }
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize('search', ['random', 'tpe'])
-def test_a_search_tries_as_many_as_asked(tmp_path, search):
-  axis = '--axis=client_learning_rate=0.01,0.02,0.03,0.05,0.1,0.2'
-  asked = ['--algorithm=fedavg', axis, f'--search={search}']
-  few = go(tmp_path / 'a', *asked, '--trials=3')
-  tried = {n for n, row in few.items() if row['status'] == 'finished'}
-  assert len(tried) == 3
-  more = go(tmp_path / 'a', *asked, '--trials=5')
-  after = {n for n, row in more.items() if row['status'] == 'finished'}
-  assert len(after) == 5 and tried < after
-  assert tried == {
-    n
-    for n, row in go(tmp_path / 'b', *asked, '--trials=3').items()
-    if row['status'] == 'finished'
-  }
-
-
-@pytest.mark.exhaustive
-def test_one_failing_run_does_not_end_the_sweep(tmp_path):
-  axis = '--axis=client_learning_rate=0.1,1e30,0.2'
-  blocked = tmp_path / 'a' / 'runs' / 's' / 'runs'
-  blocked.mkdir(parents=True)
-  # A file in the place of a run's folder.
-  (blocked / 'client_learning_rate=0.2').write_text('')
-  rows = go(tmp_path / 'a', '--algorithm=fedavg', axis)
-  assert [row['status'] for row in rows.values()] == [
-    'finished',
-    'diverged',
-    'failed',
-  ]
-  assert all(row['reason'] for row in list(rows.values())[1:])
-  (blocked / 'client_learning_rate=0.2').unlink()
-  rows = go(tmp_path / 'a', '--algorithm=fedavg', axis)
-  assert rows['client_learning_rate=0.2']['status'] == 'failed'
-  rows = go(tmp_path / 'a', '--algorithm=fedavg', axis, '--retry_failed')
-  assert rows['client_learning_rate=0.2']['status'] == 'finished'
-
-
-@pytest.mark.exhaustive
 @pytest.mark.parametrize('kind', ['sqlite:///{}/study', 'journal:{}/study'])
 def test_two_programs_share_one_storage(tmp_path, kind):
   """As on two machines: every run is in the folder of one of them."""
@@ -177,31 +117,6 @@ def test_two_programs_share_one_storage(tmp_path, kind):
   tables = [table(tmp_path / name) for name in programs]
   assert tables[0] == tables[1] and statuses(tables[0]) == ['finished'] * 8
   assert homes[0] | homes[1] == {*tables[0]}
-
-
-@pytest.mark.exhaustive
-def test_workers_that_are_killed_cost_their_run_alone(tmp_path):
-  """And the sweep's own process takes its workers along."""
-  asked = ['--algorithm=fedavg', '--axis=seed=0,1,2,3', '--workers=2']
-  slow = [*asked, '--total_rounds=400']
-  process = start(tmp_path / 'a', *slow, start_new_session=True)
-  children = []
-  deadline = time.monotonic() + 300
-  while rows_of(tmp_path / 'a') < 10:
-    assert time.monotonic() < deadline and process.poll() is None
-    time.sleep(0.05)
-  for task in pathlib.Path(f'/proc/{process.pid}/task').iterdir():
-    children += (task / 'children').read_text().split()
-  commands = {
-    int(c): pathlib.Path(f'/proc/{c}/cmdline').read_text() for c in children
-  }
-  workers = [c for c, text in commands.items() if 'spawn_main' in text]
-  os.kill(workers[0], signal.SIGKILL)
-  assert process.wait(600) == 0, (tmp_path / 'a' / 'log').read_text()
-  rows = table(tmp_path / 'a')
-  assert statuses(rows) == ['failed'] + ['finished'] * 3
-  (reason,) = (row['reason'] for row in rows.values() if row['reason'])
-  assert 'SIGKILL' in reason
 
 
 @pytest.mark.exhaustive

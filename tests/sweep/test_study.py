@@ -153,18 +153,6 @@ def test_a_journal_with_half_a_line(tmp_path, storage):
   assert len(open_study(parsed).rows()) == 1
 
 
-@pytest.mark.parametrize('content', [b'', b'mine', b'a\nb\n', b'{}\n', b'\0'])
-def test_files_that_are_no_journal(tmp_path, content):
-  parsed = parse(tmp_path, '--axis=seed=0', storage=_STORAGES[1])
-  (tmp_path / 'shared.log').write_bytes(content)
-  if not content:
-    assert statuses(open_study(parsed)) == ['waiting']
-    return
-  with pytest.raises(errors.RunError, match=r'shared\.log cannot be used'):
-    open_study(parsed)
-  assert (tmp_path / 'shared.log').read_bytes() == content
-
-
 def test_a_journal_that_is_a_pipe(tmp_path):
   os.mkfifo(tmp_path / 'shared.log')
   parsed = parse(tmp_path, '--axis=seed=0', storage=_STORAGES[1])

@@ -200,32 +200,6 @@ def _told(root, told):
   ]
 
 
-@pytest.mark.exhaustive
-def test_a_better_setting_that_comes_later_is_repeated(tmp_path, ran):
-  done, _ = ran
-  told = ['--algorithm=fedavg', '--repeat_best=5']
-  launch.run(
-    parse(tmp_path, *told, '--axis=client_learning_rate=0.01'),
-    stream=io.StringIO(),
-  )
-  del done[:]
-  launch.run(
-    parse(tmp_path, *told, '--axis=client_learning_rate=0.01,0.1'),
-    stream=io.StringIO(),
-  )
-  assert done == [
-    'client_learning_rate=0.1,seed=0',
-    'client_learning_rate=0.1,seed=5',
-  ]
-  found, _ = runs.find(tmp_path)
-  (section,) = sections.sections(found)
-  criterion = sections.Criterion(
-    sections.scores.RULES['validation_metric'], section.metric
-  )
-  chosen = criterion.best(section.by_method['fedavg'])
-  assert chosen.settings['client_learning_rate'] == 0.1
-
-
 def test_seeds_after_the_first_are_repeated_unless_told(tmp_path):
   sweep = parse(
     tmp_path,

@@ -33,22 +33,6 @@ def _sqlite_dir(tmp_path_factory):
   return folder
 
 
-@pytest.mark.exhaustive
-def test_tffs_clients_and_images(sqlite_dir):
-  task = tasks.create('cifar100_image', cache_dir=str(sqlite_dir))
-  data = task.datasets.train_data
-  assert data.client_ids == ['0', '1', '2', '3']
-  images, coarse, fine = _arrays(200, seed=4)
-  raw = list(data.create_tf_dataset_for_client('1').as_numpy_iterator())
-  assert len(raw) == 50
-  for i, example in enumerate(raw):
-    np.testing.assert_array_equal(example['image'], images[50 + i])
-    assert example['label'] == fine[50 + i]
-    assert example['coarse_label'] == coarse[50 + i]
-  assert sum(len(b[1]) for b in helpers.test_batches(task)) == 40
-  assert helpers.weights(task) == 11_227_812
-
-
 def test_a_client_is_read_whole(sqlite_dir):
   task = tasks.create('cifar100_image', cache_dir=str(sqlite_dir))
   data = task.datasets.train_data

@@ -40,17 +40,6 @@ def test_real_images(real_task):
   assert len(np.unique(labels[:100])) == 10
 
 
-@pytest.mark.exhaustive
-def test_an_airplane_is_bluer_than_a_frog(real_task):
-  # A decoded example is what its label says: sky against leaves.
-  arrays = real_task.datasets.train_data.arrays
-  mean = [
-    arrays['image'][arrays['label'] == label][:500].mean(axis=(0, 1, 2))
-    for label in (0, 6)
-  ]
-  assert mean[0][2] > mean[0][0] and mean[1][2] < mean[1][0]
-
-
 def test_the_binary_version_is_read(tmp_path):
   folder = tmp_path / 'cifar-10-batches-bin'
   folder.mkdir()
@@ -65,24 +54,6 @@ def test_the_binary_version_is_read(tmp_path):
   (folder / 'data_batch_3.bin').unlink()
   with pytest.raises(tasks.DataError, match=r'data_batch_3.bin'):
     tasks.create('cifar10_image', cache_dir=str(tmp_path))
-
-
-# Of the model alone it is a fast test, in tests/tasks/models/test_resnet.py.
-@pytest.mark.exhaustive
-def test_whole_images_with_the_small_stem():
-  task = tasks.create(
-    'cifar10_image', data='synthetic', crop_size=32, stem='small'
-  )
-  assert task.datasets.element_type_structure[0].shape[1:] == (32, 32, 3)
-  assert helpers.weights(task) == 11_181_642 - 7680
-
-
-@pytest.mark.slow
-def test_it_learns():
-  task = tasks.create(
-    'cifar10_image', data='synthetic', alpha=100.0, weight_decay=0.0
-  )
-  helpers.loss_falls(task, rate=0.03, steps=8, most=1)
 
 
 def test_crops_beyond_the_image_are_refused():

@@ -58,23 +58,6 @@ def test_the_traceable_function_gives_the_same_data(data):
     total('c9')
 
 
-def test_it_serves_as_a_tff_computation(data):
-  computation = data.dataset_computation
-  assert str(computation.type_signature.parameter) == 'str'
-
-
-def test_all_clients_together(data):
-  everything = _labels(data.create_tf_dataset_from_all_clients(seed=1))
-  assert sorted(everything) == list(range(10))
-  assert everything == _labels(data.create_tf_dataset_from_all_clients(seed=1))
-
-
-def test_tff_can_preprocess_it(data):
-  batched = data.preprocess(lambda d: d.batch(3))
-  sizes = [len(b['label']) for b in batched.create_tf_dataset_for_client('c0')]
-  assert sizes == [3, 1]
-
-
 def test_listed_client_data_is_the_same_data(data):
   listed = client_data.ListedClientData(data)
   assert listed.client_ids == data.client_ids

@@ -54,16 +54,6 @@ def test_a_real_example_is_ink_on_white(real_data):
     np.testing.assert_array_equal(a[0], b[0])
 
 
-def test_the_test_split_has_one_order(real_data):
-  first, again = (
-    tasks.create('emnist_character', cache_dir=str(real_data)) for _ in range(2)
-  )
-  np.testing.assert_array_equal(
-    helpers.test_batches(first, 100)[0][1],
-    helpers.test_batches(again, 100)[0][1],
-  )
-
-
 def test_it_learns_the_synthetic_characters():
   task = tasks.create('emnist_character', data='synthetic', only_digits=True)
   helpers.loss_falls(task, rate=0.05, steps=25)
@@ -96,9 +86,3 @@ def test_a_wrong_example_is_found_when_it_is_read(tmp_path, wrong, message):
     clients.for_client('b', 1)
   with pytest.raises(errors.RunError, match=f'The test split.*{message}'):
     data.test_split(task.datasets)
-
-
-def test_another_data_set_under_its_name_is_refused(real_data, tmp_path):
-  (tmp_path / 'emnist_all.sqlite').symlink_to(real_data / 'shakespeare.sqlite')
-  with pytest.raises(tasks.DataError, match="no split 'all_train'"):
-    tasks.create('emnist_character', cache_dir=str(tmp_path))

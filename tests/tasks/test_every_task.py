@@ -180,15 +180,6 @@ def test_the_papers_settings_can_be_made():
   assert len(made) > 15
 
 
-def test_whole_cifar_images_are_what_kim_and_mukherjee_have():
-  parser = flags.Flags()
-  for name in ('kim2024/cifar10_image/', 'mukherjee2023/cifar100_image/'):
-    for preset in (n for n in presets.names() if n.startswith(name)):
-      options = parser.parse([f'--preset={preset}']).settings.task_options
-      assert options['crop_size'] == 32 and options['stem'] == 'small'
-      assert options['weight_decay'] == 0
-
-
 _POOLED = [
   name
   for name in tasks.names()

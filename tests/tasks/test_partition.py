@@ -84,20 +84,6 @@ def test_lda_follows_the_dirichlet_distribution():
     assert np.mean((shares**2).sum(axis=1)) == pytest.approx(expected, rel=0.03)
 
 
-def test_draws_are_those_of_one_at_a_time_with_renormalising():
-  # Two labels with shares (.8, .2), the first with 2 examples left, 4 draws:
-  # counts of the first are min(Binomial(4, .8), 2).
-  rng = np.random.default_rng(0)
-  log_p = np.log([0.8, 0.2])
-  first = [
-    partition._draw_counts(4, log_p, np.array([2, 9]), rng)[0]
-    for _ in range(4000)
-  ]
-  none, one = 0.2**4, 4 * 0.8 * 0.2**3
-  assert np.mean(np.equal(first, 0)) == pytest.approx(none, abs=0.003)
-  assert np.mean(np.equal(first, 1)) == pytest.approx(one, abs=0.008)
-
-
 def test_pam_matches_the_papers_statistics():
   # AFO Appendix F: 500 clients x 100 examples, most with 20 to 30 fine labels,
   # some above 40. All examples are used, so labels do run out.
@@ -163,13 +149,6 @@ def test_largest_equal_size_is_feasible_and_largest():
         label_skew.k_classes(
           labels, classes_per_client=k, sizes=[size + k] * clients
         )
-
-
-def test_largest_equal_size_that_cannot_be():
-  with pytest.raises(data_files.PartitionError, match='at least 40 examples'):
-    label_skew.largest_equal_size(
-      np.arange(10), classes_per_client=4, num_clients=10
-    )
 
 
 def test_natural_partition_follows_the_groups():

@@ -1,7 +1,5 @@
 """Example 1 of FedSPS, computed by hand."""
 
-import functools
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -38,69 +36,6 @@ def test_losses_and_gradients(a):
     (4.5, [0.0, 3.0]),
   )
   assert helpers.weights(task) == 2
-
-
-@functools.cache
-def _curvatures(a, axes):
-  """Of the two clients, by axis, as the task's examples tell them."""
-  task = tasks.create('quadratic', a=a, start=1.0, axes=axes)
-  features = [
-    helpers.client_batches(task, client_id)[0][0][0]
-    for client_id in ('steep', 'flat')
-  ]
-  return [f[: len(f) // 2].astype(np.float64) for f in features]
-
-
-def _rounds(a, step_of, axes='shared', most=5000):
-  """Rounds of one step at both clients until all of x is within 1e-3."""
-  curvatures = _curvatures(a, axes)
-  x = np.ones_like(curvatures[0])
-  for count in range(1, most + 1):
-    gradients = [c * x for c in curvatures]
-    losses = [c @ x**2 / 2 for c in curvatures]
-    x = x - np.mean(
-      [step_of(f, g @ g) * g for f, g in zip(losses, gradients, strict=True)],
-      axis=0,
-    )
-    if np.abs(x).max() <= 1e-3:
-      return count
-    if np.abs(x).max() > 1e6:
-      return np.inf
-  return most
-
-
-@pytest.mark.parametrize('axes', ['shared', 'own'])
-@pytest.mark.parametrize('a', [1.0, 2.0, 1e3, 1e6])
-def test_own_steps_take_the_same_time_whatever_a_is(a, axes):
-  # Polyak's step with c = 1 is 1 / (2 curvature). Along a shared axis x halves
-  # every round; along its own, half of the mean, it falls to 3 / 4.
-  expected = {'shared': 10, 'own': 25}[axes]
-  assert _rounds(a, lambda loss, g: loss / g, axes) == expected
-
-
-def test_along_one_axis_a_common_step_must_be_chosen_for_a():
-  for a in (2.0, 1000.0):
-    largest = 4 / (1 + a)
-    assert _rounds(a, lambda loss, g: 1.01 * largest) == np.inf
-    assert _rounds(a, lambda loss, g: largest / 2) == 1
-  # The step that suits a = 1000 is some hundred times too small for a = 2.
-  assert _rounds(2.0, lambda loss, g: 2 / 1001) > 2000
-
-
-def test_along_own_axes_no_common_step_is_fast():
-  # The best step, 4 / (1 + a), shrinks both axes by (a - 1) / (a + 1).
-  rounds = []
-  for a in (10.0, 30.0, 100.0):
-    best = _rounds(a, lambda loss, g: 4 / (1 + a), 'own')
-    assert best == np.ceil(np.log(1e-3) / np.log((a - 1) / (a + 1)))
-    assert best > (a - 1) / 2 * np.log(1e3)
-    for share in (0.5, 0.9, 0.99, 1.01):
-      step = share * 4 / (1 + a)
-      assert _rounds(a, lambda loss, g, step=step: step, 'own') >= best
-    assert _rounds(a, lambda loss, g: 4.04 / a, 'own') == np.inf
-    rounds.append(best)
-  # Of the order of a: ten times the curvature, ten times the rounds.
-  assert rounds[-1] / rounds[0] == pytest.approx(10, rel=0.05)
 
 
 def test_noise_adds_up_to_nothing():

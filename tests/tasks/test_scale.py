@@ -3,13 +3,9 @@
 import sqlite3
 import subprocess
 import sys
-import time
 
 import pytest
 
-import tasks
-from tasks import client_data
-from tasks.formats import sqlite_files
 from tests.tasks import helpers
 
 _USERS = 300_000
@@ -76,24 +72,6 @@ _REPORT = (
 
 
 @pytest.mark.slow
-def test_listing_and_checking_do_not_load_the_data(folder):
-  # Neither TensorFlow nor TFF nor a single example.
-  begin = time.perf_counter()
-  path = folder / 'stackoverflow.sqlite'
-  assert sum(1 for _ in sqlite_files.client_ids(path, 'train')) == _USERS
-  assert time.perf_counter() - begin < 5
-  begin = time.perf_counter()
-  sqlite_files.find(
-    str(folder),
-    'stackoverflow.sqlite',
-    splits=['train', 'test'],
-    features=['tokens'],
-    loader='stackoverflow',
-  )
-  assert time.perf_counter() - begin < 1
-
-
-@pytest.mark.slow
 def test_memory_is_that_of_the_ids(folder):
   # The same program on a file of three users tells what TensorFlow needs.
   small = folder / 'small'
@@ -117,18 +95,3 @@ def test_memory_is_that_of_the_ids(folder):
   ) + _REPORT
   more = _peak_mebibytes(folder, code) - _peak_mebibytes(small, code)
   assert more < 150, more  # 300,000 names and a hash set of them.
-
-
-@pytest.mark.slow
-def test_a_client_is_found_without_searching(folder):
-  (folder / 'stackoverflow.word_count').write_text('common 3\nand 2\n')
-  task = tasks.create('stackoverflow_word', cache_dir=str(folder), vocab_size=2)
-  data = task.datasets.train_data
-  assert isinstance(data, client_data.ListedClientData)
-  assert len(data.client_ids) == _USERS
-  last = data.client_ids[-50:]
-  list(data.create_tf_dataset_for_client(last[0]))
-  begin = time.perf_counter()
-  for client_id in last:
-    assert len(list(data.create_tf_dataset_for_client(client_id))) == 3
-  assert (time.perf_counter() - begin) / len(last) < 0.1

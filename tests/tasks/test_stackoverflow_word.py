@@ -174,11 +174,3 @@ def test_real_users(real_data):
   assert 0.9 < (words != 5001).mean() < 0.98
   validation = task.datasets.validation_data.batch(1000).as_numpy_iterator()
   assert sum(len(b['tokens']) for b in validation) == 9922
-
-
-@pytest.mark.exhaustive
-def test_it_learns():
-  task = tasks.create(
-    'stackoverflow_word', data='synthetic', vocab_size=100, batch_size=8
-  )
-  helpers.loss_falls(task, rate=0.5, steps=25)

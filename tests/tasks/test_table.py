@@ -349,16 +349,6 @@ def test_clients_of_one_row_are_merged_by_a_flag(folder):
   assert task.datasets.train_data.partition.sizes.tolist() == [8, 8, 8]
 
 
-def test_numbers_to_predict(folder):
-  task = tasks.create(
-    'table', path=write(folder, labels=('0.5', '2')), target='number'
-  )
-  x, y = helpers.test_batches(task)[0]
-  assert y.shape == (len(x), 1) and set(y[:, 0]) == {-1.0, 1.0}
-  model = task.model_fn()
-  assert 'mean_absolute_error' in model.report_local_unfinalized_metrics()
-
-
 def test_a_model_of_ones_own(folder):
   path = write(folder)
   deep = tasks.create('table', path=path, model='table_models:deep')
@@ -522,20 +512,3 @@ def test_folders_of_images(folder):
 def test_options_of_texts_that_do_not_fit(options, told):
   with pytest.raises(parameters.ParameterError, match=told):
     tasks.create('table', path='x.csv', **options)
-
-
-def test_a_saved_dataset_of_texts(folder):
-  pyarrow = pytest.importorskip('pyarrow')
-  from tests.tasks.formats import test_arrow  # pylint: disable=g-import-not-at-top
-
-  table = pyarrow.table(
-    {'text': ['a fine day', 'a bad day'] * 20, 'label': [1, 0] * 20}
-  )
-  labels = {'names': ['neg', 'pos'], '_type': 'ClassLabel'}
-  test_arrow.save_to_disk(folder / 'days', table, {'label': labels})
-  task = tasks.create('table', path='days', text='text', num_clients=4)
-  data = task.datasets.train_data
-  assert data.classes == ('neg', 'pos') and len(data.client_ids) == 4
-  with pytest.raises(tasks.DataError, match='days'):
-    (folder / 'days' / 'data-00000-of-00002.arrow').write_bytes(b'x')
-    tasks.create('table', path='days', text='text', num_clients=4)

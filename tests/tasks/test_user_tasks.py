@@ -98,17 +98,6 @@ def test_functions_from_elsewhere_and_computed_defaults(module):
   assert (share.kind, share.default) == (float, 0.5)
 
 
-def test_a_package_that_fails_is_named(tmp_path, module):
-  del module  # The current folder.
-  folder = tmp_path / 'heavy_package' / 'inner'
-  folder.mkdir(parents=True)
-  (tmp_path / 'heavy_package' / '__init__.py').write_text('1 / 0\n')
-  (folder / '__init__.py').write_text('')
-  (folder / 'deep.py').write_text('def make(size=1):\n  return size\n')
-  message = complaint('heavy_package.inner.deep:make')
-  assert 'ZeroDivisionError: division by zero' in message
-
-
 def test_complaints(module):
   name = module(
     """

@@ -7,14 +7,12 @@ import pytest
 from tests import recorded
 from tff_adaptive import algorithms
 from tff_adaptive import errors
-from tff_adaptive import parameters
 from tff_adaptive.lab.commands import summary
 from tff_adaptive.lab.flags import parsing as flags
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import hooks
 from tff_adaptive.lab.training import accounting
 from tff_adaptive.lab.training import experiment as train
-from tff_adaptive.privacy import mechanism as privacy
 
 pytestmark = pytest.mark.usefixtures('undrawn')
 
@@ -83,30 +81,6 @@ def test_a_private_run_weighs_clients_alike(parse):
   )
   assert settings.identity['dp_clip_norm'] == 0.5
   assert settings.identity['dp_sampling'] == 'fixed'
-
-
-def test_a_plain_run_says_nothing_of_aggregation(parse):
-  settings = parse()
-  assert not settings.plan.private
-  names = parameters.parameters_of(privacy.Aggregation)
-  assert not set(names) & set(settings.identity)
-  assert 'dp_sampling' not in settings.identity
-  assert accounting.open_ledger(settings, 100) is None
-
-
-def test_settings_decide_the_run(parse):
-  identities = [
-    parse(*CLIP, *more).identity
-    for more in (
-      [],
-      ['--dp_noise_multiplier=1'],
-      ['--dp_noise_multiplier=1', '--dp_delta=0.01'],
-      ['--target_epsilon=2'],
-      ['--aggregator=secure'],
-    )
-  ]
-  for i, one in enumerate(identities):
-    assert all(one != other for other in identities[:i])
 
 
 def test_a_delta_above_one_client_is_refused(parse):

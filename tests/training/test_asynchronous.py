@@ -1,14 +1,12 @@
 """Asynchronous training: FedBuff's rule, who trains when, and exact resume."""
 
 import gc
-import json
 import signal
 
 import numpy as np
 import pytest
 import tensorflow_federated as tff
 
-import main
 from tests import helpers
 from tests import recorded
 from tests import tiers
@@ -19,14 +17,10 @@ from tff_adaptive import processes
 from tff_adaptive.algorithms import building
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lab.commands import dry_run
-from tff_adaptive.lab.commands import summary
 from tff_adaptive.lab.flags import parsing
-from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.training import asynchronous
 from tff_adaptive.lab.training import experiment
 from tff_adaptive.lab.training import initial_weights
-from tff_adaptive.lab.training import traffic
-from tff_adaptive.lab.training.data import batches
 from tff_adaptive.lab.training.data import datasets as data
 from tff_adaptive.lab.training.loop import stopping
 from tff_adaptive.lab.training.participation import availability
@@ -388,95 +382,6 @@ def test_stopped_and_resumed(whole, tmp_path, monkeypatch):
   assert table(halves) == table(whole)
 
 
-@pytest.mark.exhaustive
-def test_threads_and_preparation_change_nothing(whole, tmp_path, monkeypatch):
-  monkeypatch.setattr(batches.ClientBatches, 'prepared_ahead', False)
-  other = settings_of(
-    tmp_path, *_APART, '--max_concurrent_clients=1', '--cache_mib=0'
-  )
-  run(other)
-  assert table(other) == table(whole)
-
-
-@pytest.mark.exhaustive
-def test_its_end_tells_how_stale_answers_were(whole, capsys):
-  result = run(whole)
-  rows = table(whole)[1:]
-  capsys.readouterr()
-  text = summary.summary(result.rows, files.RunFolder(whole.folder))
-  ages = [
-    (float(row['staleness/mean']) * int(row['clients/count']))
-    for row in rows
-    if row['staleness/mean']
-  ]
-  answered = sum(int(row['clients/count']) for row in rows)
-  oldest = max(int(row['staleness/max'] or 0) for row in rows)
-  assert (
-    f'stale    {sum(ages) / answered:.4g} server steps on average, {oldest} at '
-    'most'
-  ) in text
-  drawn, *gone = (
-    sum(int(row[f'virtual/{name}']) for row in rows)
-    for name in ('selected', 'dropped', 'late')
-  )
-  under_way = drawn - answered - sum(gone)
-  assert under_way > 0
-  assert (
-    f'answers  {answered} of {drawn} clients drawn; {gone[0]} dropped out, '
-    f'{gone[1]} came too late, {under_way} still under way'
-  ) in text
-
-
-@pytest.mark.exhaustive
-def test_its_model_is_exported_and_gone_on_from(whole, tmp_path, capsys):
-  code = main.main(['export', str(whole.folder), str(tmp_path / 'model')])
-  assert code == 0, capsys.readouterr().err
-  told = json.loads((tmp_path / 'model' / 'export.json').read_text())
-  assert told['round'] == 6
-  task = experiment.create_task(whole)
-  loaded = initial_weights.load(task.model_fn, whole.folder)
-  fresh = initial_weights.draw(task.model_fn, whole.seed)
-  assert not np.array_equal(loaded.trainable[0], fresh.trainable[0])
-
-
-@pytest.mark.exhaustive
-def test_bytes_are_those_of_synchronous_training():
-  made = []
-  for takes_messages in (False, True):
-    plan = algorithms.resolve('direct_joint', client_optimizer='adagrad')
-    process = building.make_pieces(plan).compose(
-      linear.model_fn, takes_messages=takes_messages
-    )
-    made.append(traffic.of_process(process))
-  assert made[0] == made[1]
-  assert made[0].down > 0
-
-
-@pytest.mark.native
-@pytest.mark.exhaustive
-def test_on_the_native_runtime(tmp_path):
-  tables = []
-  for runtime in ('in_process', 'native'):
-    settings = settings_of(
-      tmp_path,
-      *_SMALL,
-      '--algorithm=fedadam',
-      '--concurrency=5',
-      '--client_speed_spread=1',
-      '--total_rounds=3',
-      f'--runtime={runtime}',
-      name=runtime,
-    )
-    run(settings)
-    tables.append(table(settings))
-  for one, two in zip(*tables, strict=True):
-    assert one['staleness/mean'] == two['staleness/mean']
-    if one['round'] != '0':
-      assert float(one['train/loss']) == pytest.approx(
-        float(two['train/loss']), rel=1e-4
-      )
-
-
 def test_foreign_tasks_have_data_of_the_round_in_which_clients_began():
   datasets = helpers.task(sizes=(6, 9, 5, 8)).datasets
   clients = data.ClientDatasets(datasets, seed=0)
@@ -523,15 +428,3 @@ def test_more_than_there_are(tmp_path, arguments, words):
   for start in (run, dry_run.describe):
     with pytest.raises(errors.SettingsError, match=words):
       start(settings)
-
-
-def test_dry_run_says_what_is_in_force(tmp_path):
-  text = dry_run.describe(settings_of(tmp_path, *_APART))
-  for part in (
-    'the server takes a step after every 3 answers',
-    '(staleness polynomial)',
-    'after 1 virtual seconds a client is given up',
-    '--asynchronous=True',
-    'each client receives',
-  ):
-    assert part in text, text

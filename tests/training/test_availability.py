@@ -1,14 +1,11 @@
 """Clients that are slow, late or gone: who counts, and what stays."""
 
-import re
 import signal
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from PIL import Image
 
-import main
 import tasks
 from tests import helpers
 from tests import recorded
@@ -17,9 +14,6 @@ from tff_adaptive import errors
 from tff_adaptive.lab.commands import dry_run
 from tff_adaptive.lab.flags import parsing
 from tff_adaptive.lab.recording import tables
-from tff_adaptive.lab.recording.figures import curves
-from tff_adaptive.lab.report import page
-from tff_adaptive.lab.report import runs as results
 from tff_adaptive.lab.training import accounting
 from tff_adaptive.lab.training import experiment
 from tff_adaptive.lab.training import parts
@@ -197,10 +191,6 @@ def sure(trained):
   return trained('sure', *_SLOW, '--rounds_per_eval=1')
 
 
-def quick(trained):
-  return trained('quick', *_SLOW, '--rounds_per_eval=1', '--over_selection=3')
-
-
 @pytest.mark.exhaustive
 def test_time_alone_changes_nothing_else(trained):
   rows = table(sure(trained))
@@ -264,26 +254,6 @@ def absent_ones(trained):
 
 
 @pytest.mark.exhaustive
-def test_threads_preparation_and_memory_change_nothing(
-  trained, tmp_path, monkeypatch
-):
-  expected = table(absent_ones(trained))
-  counts = [row['clients/count'] for row in expected[1:]]
-  assert len({*counts}) > 2
-  monkeypatch.setattr(batches.ClientBatches, 'prepared_ahead', False)
-  other = settings_of(
-    tmp_path,
-    '--algorithm=scaffold',
-    '--ema_decay=0.5',
-    *_ALL,
-    '--max_concurrent_clients=1',
-    '--cache_mib=0',
-  )
-  run(other)
-  assert table(other) == expected
-
-
-@pytest.mark.exhaustive
 def test_stopped_and_resumed(trained, tmp_path, monkeypatch):
   halves = settings_of(
     tmp_path, '--algorithm=scaffold', '--ema_decay=0.5', *_ALL
@@ -337,22 +307,6 @@ def test_a_round_in_which_nobody_answers(tmp_path, capsys):
   assert told in capsys.readouterr().out
 
 
-@pytest.mark.exhaustive
-def test_the_first_of_many_are_quicker(trained):
-  slow, fast = table(sure(trained))[1:], table(quick(trained))[1:]
-  assert {row['virtual/selected'] for row in fast} == {'12'}
-  assert {row['virtual/late'] for row in fast} == {'8'}
-  assert {row['clients/count'] for row in fast} == {'4'}
-  times = [float(rows[-1]['virtual/seconds']) for rows in (slow, fast)]
-  assert times[1] < times[0] / 2
-  # Whoever drops out or is late has received the model; late ones send too.
-  sent = [
-    results.load(made(trained).folder).measures()['megabytes']
-    for made in (sure, quick)
-  ]
-  assert sent[1] == pytest.approx(3 * sent[0])
-
-
 def test_more_than_there_are(tmp_path):
   settings = settings_of(
     tmp_path, *_SLOW, '--over_selection=1.1', '--clients_per_round=20'
@@ -389,121 +343,3 @@ def test_privacy_with_dropouts_is_accounted_as_without(tmp_path):
     assert 'virtual/seconds' not in row
     told = float(row['privacy/epsilon'])
     assert told == ledger.columns(number)['privacy/epsilon']
-
-
-@pytest.mark.exhaustive
-def test_dry_run_says_what_is_in_force(tmp_path):
-  text = dry_run.describe(settings_of(tmp_path, *_ALL))
-  for part in (
-    'clients take 0.07 virtual seconds an example on average (spread 1)',
-    '0.4 of the sampled clients drop out',
-    'the first 4 of 1.5 times as many to answer count',
-    'after 2 virtual seconds none does',
-    '--deadline=2.0',
-  ):
-    assert part in text, text
-
-
-@pytest.mark.exhaustive
-def test_runs_are_compared_by_virtual_time(trained, capsys):
-  both = [sure(trained), quick(trained)]
-  capsys.readouterr()
-  folders = [str(settings.folder) for settings in both]
-  assert main.main(['compare', *folders]) == 0
-  heading, *lines = capsys.readouterr().out.splitlines()[:3]
-  level = float(re.search('Virtual seconds to (.*?) %', heading)[1]) / 100
-  for settings, line in zip(both, lines, strict=True):
-    reached = [
-      float(row['virtual/seconds'])
-      for row in table(settings)[1:]
-      if float(row['validation/sparse_categorical_accuracy']) >= level - 1e-4
-    ]
-    assert float(line.split()[-1].rstrip('*')) == pytest.approx(
-      reached[0], rel=1e-3
-    )
-  assert main.main(['compare', '--target=2', *folders]) == 0
-  assert 'Virtual seconds to' not in capsys.readouterr().out
-  path, _ = page.write(both[0].folder.parent, output=None, select=None)
-  text = path.read_text()
-  for words in ('Virtual seconds to ', '(virtual time)'):
-    assert words in text
-
-
-def finished(capsys, settings, *arguments):
-  """Says a finished run's end once more, as the command line does."""
-  told = arguments_of(settings.folder.parent, *arguments, name=settings.name)
-  capsys.readouterr()
-  assert main.main(told) == 0
-  return capsys.readouterr().out.splitlines()
-
-
-def _width(rows, folder):
-  """Draws a run's curves; returns how wide they are, in pixels."""
-  curves.draw_curves(rows, folder / 'curves.png', 'A run')
-  return Image.open(folder / 'curves.png').width
-
-
-@pytest.mark.usefixtures('pictures')
-@pytest.mark.exhaustive
-def test_the_end_of_a_run_tells_its_virtual_time(trained, capsys, tmp_path):
-  settings = absent_ones(trained)
-  flags = ['--algorithm=scaffold', '--ema_decay=0.5', *_ALL]
-  lines = finished(capsys, settings, *flags)
-  rows = table(settings)[1:]
-  seconds = round(float(rows[-1]['virtual/seconds']))
-  assert f'time     {seconds} s of virtual time' in lines
-  selected, count, dropped, late = (
-    sum(int(row[column]) for row in rows)
-    for column in (
-      'virtual/selected',
-      'clients/count',
-      'virtual/dropped',
-      'virtual/late',
-    )
-  )
-  assert min(count, dropped, late) > 0
-  assert (
-    f'answers  {count} of {selected} clients drawn; {dropped} dropped out, '
-    f'{late} came too late'
-  ) in lines
-  width = _width(rows, tmp_path)
-  plain = trained('plain', '--rounds_per_eval=1')
-  lines = finished(capsys, plain, *_SMALL, '--rounds_per_eval=1')
-  assert not any('virtual' in line or 'answers' in line for line in lines)
-  # A panel more, whose labels have their own width.
-  other = _width(table(plain)[1:], tmp_path)
-  assert width / 3 == pytest.approx(other / 2, rel=0.05)
-
-
-@pytest.mark.exhaustive
-def test_dropouts_without_time_are_told_without_it(tmp_path, capsys):
-  arguments = [*_SMALL, '--client_dropout=0.4', '--total_rounds=2']
-  settings = settings_of(tmp_path, *arguments)
-  run(settings)
-  gone = sum(int(row['virtual/dropped']) for row in table(settings)[1:])
-  lines = finished(capsys, settings, *arguments)
-  words = f'{8 - gone} of 8 clients drawn; {gone} dropped out, 0 came too late'
-  assert f'answers  {words}' in lines
-  assert not any('virtual time' in line for line in lines)
-
-
-@pytest.mark.exhaustive
-def test_real_writers(tmp_path, real_data):
-  """The writers of MNIST, whose files differ in length."""
-  settings = settings_of(
-    tmp_path,
-    '--task=mnist_logistic',
-    f'--cache_dir={real_data}',
-    '--total_rounds=3',
-    '--max_elements_per_client=60',
-    *_SLOW,
-    '--over_selection=1.5',
-    '--client_dropout=0.2',
-  )
-  run(settings)
-  rows = table(settings)[1:]
-  assert all(float(row['virtual/round_seconds']) > 0 for row in rows)
-  assert {row['virtual/selected'] for row in rows} == {'6'}
-  for row in rows:
-    numbers = [int(row[f'virtual/{n}']) for n in ('dropped', 'late')]
-    assert sum(numbers) + int(row['clients/count']) == 6

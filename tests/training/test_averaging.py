@@ -71,12 +71,3 @@ def test_weights_that_are_no_floats_are_taken_as_they_are():
   rounds.run([], [])
   rounds.run([], [])
   assert average_of(rounds).non_trainable == [2]
-
-
-def test_the_groups_of_columns(averaged):
-  rounds, _ = averaged
-  assert list(rounds.models('validation')) == [
-    'validation',
-    'ema',
-  ]
-  assert list(rounds.models('test')) == ['test', 'test_ema']

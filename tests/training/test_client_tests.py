@@ -263,13 +263,6 @@ def test_flags_that_are_refused(tmp_path, words, complaint):
     settings_of(tmp_path, *words)
 
 
-def test_private_clients_are_tested_where_that_is_meant(tmp_path):
-  private = ['--dp_clip_norm=1', '--dp_noise_multiplier=1']
-  meant = ['--evaluate_clients=3', '--evaluate_clients_under_dp']
-  settings = settings_of(tmp_path, *private, *meant)
-  assert settings.evaluate_clients == '3'
-
-
 def test_clients_without_a_learning_rate_need_one(tmp_path):
   words = ['--evaluate_clients=all', '--finetune_epochs=1']
   with pytest.raises(errors.SettingsError) as raised:

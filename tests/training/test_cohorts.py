@@ -1,7 +1,5 @@
 """Cohorts equal to those of the reference implementation."""
 
-import time
-
 import pytest
 
 from tff_adaptive import errors
@@ -25,22 +23,6 @@ def test_cohort_depends_on_seed_and_round_only():
   assert [one(r) for r in range(1, 6)] == backwards
   other = sampling.build_cohort_fn(ids, clients_per_round=7, random_seed=4)
   assert other(1) != one(1)
-
-
-def test_no_client_twice_in_a_cohort():
-  ids = [f'u{i}' for i in range(20)]
-  cohort = sampling.build_cohort_fn(ids, clients_per_round=20)
-  assert sorted(cohort(1)) == sorted(ids)
-
-
-def test_hundreds_of_thousands_of_clients_are_cheap():
-  ids = [f'user_{i:08d}' for i in range(342_477)]
-  cohort = sampling.build_cohort_fn(ids, clients_per_round=50)
-  cohort(0)
-  start = time.process_time()
-  for r in range(1, 6):
-    cohort(r)
-  assert (time.process_time() - start) / 5 < 0.1
 
 
 def test_more_clients_than_there_are():

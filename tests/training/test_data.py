@@ -49,30 +49,6 @@ def test_batches_are_those_of_the_task():
   assert batches(clients.for_client('client_2', 1)) == batches(expected)
 
 
-def test_without_preprocessing():
-  raw = helpers.task().datasets.train_data
-  datasets = tff.simulation.baselines.BaselineTaskDatasets(raw, raw)
-  clients = data.ClientDatasets(datasets, seed=0)
-  expected = raw.create_tf_dataset_for_client('client_0')
-  assert batches(clients.for_client('client_0', 1)) == batches(expected)
-
-
-def test_preprocessing_is_traced_once():
-  traces = []
-
-  def preprocess(dataset, seed=None):
-    traces.append(seed)
-    return helpers.preprocess(dataset, seed)
-
-  task = helpers.task(train_preprocess_fn=preprocess)
-  clients = data.ClientDatasets(task.datasets, seed=0)
-  clients.for_client('client_0', 1)
-  before = len(traces)
-  for r in range(3):
-    clients.for_round(r, clients.client_ids)
-  assert len(traces) == before
-
-
 def test_reading_is_traced_and_done_once():
   reads = []
   inner = helpers.task().datasets.train_data
@@ -121,25 +97,6 @@ def test_cache_keeps_to_its_budget():
   assert clients.cache.currsize == 2 * client_bytes
   assert free.cache.currsize == 4 * client_bytes
   assert nothing.cache.currsize == 0
-
-
-def test_least_recently_used_client_is_dropped():
-  reads = []
-
-  class Counting(helpers.tff.simulation.datasets.TestClientData):
-    def create_tf_dataset_for_client(self, client_id):
-      reads.append(client_id)
-      return super().create_tf_dataset_for_client(client_id)
-
-  train = Counting({f'c{i}': helpers.examples(i, 10) for i in range(3)})
-  task = helpers.task(train_data=train)
-  clients = data.ClientDatasets(
-    task.datasets, seed=0, cache_bytes=2 * 10 * 4 * (helpers.FEATURES + 1)
-  )
-  reads.clear()
-  for c in ('c0', 'c1', 'c0', 'c2', 'c0', 'c1'):
-    clients.for_client(c, 1)
-  assert reads == ['c0', 'c1', 'c2', 'c1']
 
 
 def test_preprocessing_that_knows_no_seed_is_repeatable_too():
@@ -248,33 +205,3 @@ def test_test_split_is_the_same_sample_every_time():
   streamed = data.test_split(datasets, num_examples=10, cache_bytes=100)
   assert isinstance(streamed, tf.data.Dataset)
   assert batches(streamed) == first == batches(streamed)
-
-
-def test_test_split_is_decoded_once():
-  decoded = []
-
-  def preprocess(dataset):
-    def decode(element):
-      tf.py_function(lambda: decoded.append(1), [], [])
-      return element
-
-    return dataset.map(decode).batch(4)
-
-  datasets = helpers.task().datasets
-  datasets = tff.simulation.baselines.BaselineTaskDatasets(
-    datasets.train_data, datasets.test_data, None, helpers.batch, preprocess
-  )
-  split = data.test_split(datasets)
-  for _ in range(3):
-    batches(split)
-  assert len(decoded) == 20
-
-
-def test_test_split_without_examples():
-  datasets = helpers.task().datasets
-  empty = datasets.train_data.create_tf_dataset_for_client('client_0').take(0)
-  datasets = tff.simulation.baselines.BaselineTaskDatasets(
-    datasets.train_data, empty, None, helpers.batch, helpers.batch
-  )
-  with pytest.raises(errors.RunError, match='test split has no examples'):
-    data.test_split(datasets)

@@ -55,34 +55,6 @@ def test_links_are_spread_around_their_medians():
   assert statistics.stdev(logs) == pytest.approx(0.5, rel=0.04)
 
 
-def test_gradients_of_a_step():
-  def of(name, client=None):
-    return algorithms.resolve(name, client_optimizer=client).gradients_per_step
-
-  assert of('fedavg') == of('fedsps') == 1
-  assert of('delta_sgd') == of('fedavg', 'delta_sgd') == of('fedsam') == 2
-  assert of('mime') == 3
-
-
-@pytest.mark.exhaustive
-def test_steps_in_place_of_examples(tmp_path):
-  """Where all else is alike, ten examples are a step of ten of them."""
-  more = ('--client_batch_size=10', '--total_rounds=2')
-  by_example, by_step = (
-    runs.settings_of(tmp_path, *runs._SMALL, *more, flag, name=name)
-    for name, flag in (
-      ('examples', '--client_seconds_per_example=0.5'),
-      ('steps', '--client_seconds_per_step=5'),
-    )
-  )
-  seconds = [
-    [row['virtual/seconds'] for row in runs.table(settings)]
-    for settings in (by_example, by_step)
-    if runs.run(settings)
-  ]
-  assert seconds[0] == seconds[1] and float(seconds[0][-1]) > 0
-
-
 def test_a_run_of_phones(tmp_path):
   settings = runs.settings_of(
     tmp_path, *runs._SMALL, '--client_devices=cross_device', '--total_rounds=2'

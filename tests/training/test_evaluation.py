@@ -83,16 +83,6 @@ def test_models_in_graphs_do_not_spoil_an_evaluator_that_is_used_again():
   assert evaluator.evaluate(weights, batches)['num_examples'] == 5
 
 
-def test_initial_weights_are_decided_by_the_seed():
-  task = helpers.task()
-
-  def initial(seed):
-    return initial_weights.draw(task.model_fn, seed).trainable[0]
-
-  np.testing.assert_array_equal(initial(1), initial(1))
-  assert np.abs(initial(1) - initial(2)).max() > 1e-3
-
-
 @pytest.mark.parametrize('cache_bytes', [0, 2**20])
 def test_layers_know_that_this_is_no_training(cache_bytes):
   task = helpers.task()

@@ -173,55 +173,6 @@ def test_whatever_is_kept_is_resumed(tmp_path, stop_in_round, arguments):
   assert table(parts) == table(whole)
 
 
-@pytest.mark.exhaustive
-def test_same_seed_same_run_on_any_threads_and_another_seed_another(tmp_path):
-  arguments = [*_SMALL, '--total_rounds=2', '--runtime=in_process']
-  one, two = (
-    settings_of(
-      tmp_path / str(threads), *arguments, f'--max_concurrent_clients={threads}'
-    )
-    for threads in (1, 4)
-  )
-  other = settings_of(
-    tmp_path / 'other', *arguments, '--max_concurrent_clients=1', '--seed=1'
-  )
-  for settings in (one, other, two):
-    train.run(settings, say=quiet)
-  assert table(one) == table(two)
-  assert table(other)[0] != table(one)[0]  # Other initial weights.
-
-
-@pytest.mark.exhaustive
-def test_learning_rate_schedule_reaches_the_clients(tmp_path):
-  constant = [*_SMALL, '--algorithm=fedavg', '--total_rounds=2']
-  decaying = [
-    *constant,
-    '--client_lr_schedule=exp_decay',
-    '--client_lr_decay_steps=1',
-    '--client_lr_decay_rate=0.0001',
-  ]
-  one = settings_of(tmp_path / 'one', *constant)
-  two = settings_of(tmp_path / 'two', *decaying)
-  train.run(one, say=quiet)
-  train.run(two, say=quiet)
-  first, second = table(one), table(two)
-  assert first[1]['train/loss'] == second[1]['train/loss']
-  moved = [float(rows[2]['update/norm']) for rows in (first, second)]
-  assert moved[1] < 0.01 * moved[0]
-
-
-@pytest.mark.exhaustive
-def test_changed_settings_are_refused_before_anything_is_touched(tmp_path):
-  settings = settings_of(tmp_path, *_SMALL, '--total_rounds=1')
-  train.run(settings, say=quiet)
-  before = {p: p.stat().st_mtime_ns for p in settings.folder.rglob('*')}
-  with pytest.raises(errors.SettingsError, match=r'--seed was 0, now 3'):
-    train.prepare(
-      settings_of(tmp_path, *_SMALL, '--total_rounds=1', '--seed=3')
-    )
-  assert before == {p: p.stat().st_mtime_ns for p in settings.folder.rglob('*')}
-
-
 def test_results_of_nobody_knows_what(tmp_path):
   settings = settings_of(tmp_path)
   settings.folder.mkdir()
@@ -251,38 +202,6 @@ def test_more_clients_than_the_task_has(tmp_path):
     with pytest.raises(errors.SettingsError, match=r'=21 .* 20 '):
       run(settings)
   assert not list(tmp_path.iterdir())
-
-
-def test_data_file_that_is_not_there(tmp_path):
-  settings = (
-    flags.Flags()
-    .parse(
-      [
-        '--task=emnist_character',
-        f'--cache_dir={tmp_path}',
-        f'--root_output_dir={tmp_path / "runs"}',
-      ]
-    )
-    .settings
-  )
-  with pytest.raises(errors.SettingsError, match=r'emnist_all.sqlite'):
-    train.run(settings, say=quiet)
-  assert not (tmp_path / 'runs').exists()
-
-
-@pytest.mark.exhaustive
-def test_steps_at_their_bound_are_told(tmp_path, capsys):
-  settings = training.settings(
-    task='quadratic',
-    algorithm='fedsps',
-    gamma_b=1e-3,
-    total_rounds=6,
-    root_output_dir=str(tmp_path),
-  )
-  training.run(settings)
-  said = capsys.readouterr().out
-  assert 'In rounds 1 to 5 every step of every client was at its upper' in said
-  assert said.count('another bound than --gamma_b=0.001 may help.') == 1
 
 
 def test_a_run_from_python(tmp_path):
@@ -371,14 +290,6 @@ def test_complaints_to_python_name_keywords(given, words):
   assert '--' not in str(raised.value).replace('see main.py --help', '')
 
 
-def test_presets_from_python():
-  settings = training.settings(
-    preset='reddi2021/emnist_character/fedadam', total_rounds=3
-  )
-  assert settings.total_rounds == 3 and settings.task == 'emnist_character'
-  assert settings.hyperparameters['server_adaptivity'] == 1e-4
-
-
 @pytest.mark.exhaustive
 def test_one_plan_and_one_of_everything_a_run(tmp_path, monkeypatch):
   """From the flag to the step a value is checked, and a rule built, once."""
@@ -408,18 +319,3 @@ def test_one_plan_and_one_of_everything_a_run(tmp_path, monkeypatch):
   train.run(settings, say=quiet)
   once = ('check', 'resolve', 'make_pieces', 'build_sgdm')
   assert counts == dict.fromkeys(once, 1)
-
-
-@pytest.mark.exhaustive
-def test_all_methods_start_alike(tmp_path):
-  first = []
-  for algorithm in ('scaffold', 'centralized'):
-    settings = settings_of(
-      tmp_path / algorithm,
-      *_SMALL,
-      '--total_rounds=1',
-      f'--algorithm={algorithm}',
-    )
-    train.run(settings, say=quiet)
-    first.append(table(settings)[0]['validation/loss'])
-  assert len(set(first)) == 1

@@ -6,7 +6,6 @@ import random
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.python import pywrap_tfe
 
 from tests import helpers
 from tff_adaptive import errors
@@ -77,25 +76,6 @@ def test_with_a_key_they_are_drawn_once_and_cannot_be_spoiled(monkeypatch):
   assert unlike != generators and not np.array_equal(other, kept)
   draw(988, 'another model')
   assert len(drawn) == 3
-
-
-def test_a_new_seed_makes_tensorflow_forget_nothing(monkeypatch):
-  tf.zeros([])  # TensorFlow compiles nothing before its first operation.
-  cleared = []
-  monkeypatch.setattr(
-    pywrap_tfe, 'TFE_ContextClearCaches', lambda handle: cleared.append(1)
-  )
-  kernel(990)
-  assert not cleared
-  kernel(990)
-  assert cleared
-
-
-def test_they_are_drawn_as_keras_draws_them():
-  weights = initial_weights.draw(helpers.task().model_fn, 3)
-  spread = np.sqrt(6 / (helpers.FEATURES + 2))  # Glorot's, for a dense layer.
-  assert 0 < np.abs(weights.trainable[0]).max() <= spread
-  assert not weights.trainable[1].any() and not weights.non_trainable
 
 
 def test_a_run_whose_weights_are_of_another_dtype(tmp_path):

@@ -59,36 +59,6 @@ def test_arrays_in_other_files(weights, tmp_path):
   assert 'is stored in other files' in refused(path)
 
 
-def test_arrays_put_together_from_other_files(weights, tmp_path):
-  path, kernel = weights
-  with h5py.File(tmp_path / 'other.h5', 'w') as other:
-    other['secret'] = np.ones((helpers.FEATURES, 2), 'f4')
-  layout = h5py.VirtualLayout((helpers.FEATURES, 2), 'f4')
-  layout[:] = h5py.VirtualSource(
-    tmp_path / 'other.h5', 'secret', (helpers.FEATURES, 2)
-  )
-  with h5py.File(path, 'a') as file:
-    del file[kernel]
-    file.create_virtual_dataset(kernel, layout)
-  assert 'is stored in other files' in refused(path)
-
-
-@pytest.mark.parametrize('inside', [True, False])
-def test_links_count_as_missing(weights, tmp_path, inside):
-  path, kernel = weights
-  with h5py.File(tmp_path / 'other.h5', 'w') as other:
-    other['secret'] = np.ones((helpers.FEATURES, 2), 'f4')
-  with h5py.File(path, 'a') as file:
-    file['kept'] = file[kernel][()]
-    del file[kernel]
-    file[kernel] = (
-      h5py.SoftLink('/kept')
-      if inside
-      else h5py.ExternalLink(str(tmp_path / 'other.h5'), 'secret')
-    )
-  assert 'lacks dense/dense/kernel:0' in refused(path)
-
-
 def test_a_small_file_that_claims_to_be_large(weights):
   path, kernel = weights
   with h5py.File(path, 'a') as file:
@@ -111,13 +81,6 @@ def test_weights_in_an_archive(tmp_path):
   assert 'model.weights.h5' in refused(tmp_path / 'none.keras')
   (tmp_path / 'words.keras').write_text('words')
   assert 'not a Keras file' in refused(tmp_path / 'words.keras')
-
-
-def test_a_checkpoint_of_tensorflow_is_no_such_file(tmp_path):
-  place = tmp_path / 'checkpoint'
-  _keras_model().save_weights(place)
-  place.write_text('')
-  assert 'not a Keras file' in refused(place)
 
 
 def nested(kind, frozen=False, names=('one', 'two'), swapped=False):

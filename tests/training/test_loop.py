@@ -148,13 +148,6 @@ def test_seconds_are_split(train, tmp_path):
     assert (parts[-1] > 0) == bool(row['validation/loss'])
 
 
-def test_cohorts_are_those_of_the_reference(train, tmp_path):
-  _, rounds = train(tmp_path)
-  ids = helpers.task().datasets.train_data.client_ids
-  cohort = sampling.build_cohort_fn(ids, clients_per_round=2)
-  assert rounds.cohorts == [cohort(r) for r in range(1, _ROUNDS + 1)]
-
-
 @pytest.mark.parametrize(
   'failing_round', tiers.exhaustive_but([1, 5], range(1, _ROUNDS + 1))
 )
@@ -224,16 +217,6 @@ def test_damaged_checkpoint_means_the_one_before(train, tmp_path):
   assert recorded.rows(tmp_path) == before
 
 
-def test_rows_that_the_checkpoint_needs_are_gone(train, tmp_path):
-  train(tmp_path)
-  lines = (tmp_path / 'metrics.csv').read_text().splitlines(keepends=True)
-  (tmp_path / 'metrics.csv').write_text(''.join(lines[:4]))
-  with pytest.raises(
-    errors.RunError, match='its 3 rows up to round 7 are not the 8 '
-  ):
-    train(tmp_path)
-
-
 def test_signal_between_rounds_saves_the_last_complete_round(tmp_path, train):
   class Interrupting(Sayings):
     def write(self, text):
@@ -266,18 +249,6 @@ def test_model_that_stands_still(train, tmp_path, report, saying):
   stream = Sayings()
   train(tmp_path, report=report, stream=stream)
   assert 'Round 1: ' in stream.text and saying in stream.text
-
-
-def test_no_warning_when_all_is_well(train, tmp_path):
-  stream = Sayings()
-  report = {
-    'update/norm': np.float32(0.1),
-    'update/non_finite': np.int32(0),
-    'clients/count': np.int32(2),
-    'clients/rejected': np.int32(0),
-  }
-  train(tmp_path, report=report, stream=stream)
-  assert 'Round' not in stream.text
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Runs whose model is one of Keras 3, with all that a run does with a model."""
 
-import json
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -167,21 +165,6 @@ def test_a_run_and_what_follows(settings, tmp_path):
   assert moved == [True, False, False, True]
   low = merged.get_weights()[0] - saved.get_weights()[0]
   assert np.linalg.matrix_rank(low, tol=1e-5) <= 2
-
-
-@pytest.mark.exhaustive
-def test_a_task_of_ones_own(settings, tmp_path):
-  own = settings('own', task='own_keras_3:sites')
-  rows = run(own)
-  assert 0 <= float(rows[-1]['test/accuracy']) <= 1
-  told = export.export(
-    own.folder, tmp_path / 'exported', task='own_keras_3:sites'
-  )
-  assert json.loads((tmp_path / 'exported' / 'export.json').read_text()) == told
-  assert told['outputs'][0]['logits'] and told['inputs'][0]['shape'] == [
-    None,
-    3,
-  ]
 
 
 @pytest.mark.exhaustive

@@ -190,19 +190,6 @@ def test_an_average_that_is_resumed_and_exported(tmp_path, monkeypatch):
   assert values[best - 1] == max(values)
 
 
-@pytest.mark.exhaustive
-def test_a_run_without_an_average_exports_none(tmp_path):
-  settings = settings_of(tmp_path, *_SMALL, '--total_rounds=1')
-  run(settings)
-  with pytest.raises(errors.SettingsError, match='without --ema_decay'):
-    export.export(settings.folder, tmp_path / 'model', which='ema')
-  for path in settings.folder.glob('checkpoints/best_*'):
-    path.unlink()
-  with pytest.raises(errors.RunError, match='has no saved best'):
-    export.export(settings.folder, tmp_path / 'model', which='best')
-  assert not (tmp_path / 'model').exists()
-
-
 def model_of(settings):
   state = last_state(settings)
   pattern = 'state/global_model_weights/{}/{}'.format
@@ -341,12 +328,6 @@ def test_the_bound_is_a_part_of_a_run(tmp_path):
     settings_of(
       tmp_path, '--client_steps_per_round=1', '--algorithm=centralized'
     )
-
-
-def test_settings_of_older_runs_are_told_alike():
-  usual = parsing.Flags().parse(['--validation_split=test']).settings
-  names = ('ema_decay', 'freeze', 'initial_weights', 'client_steps_per_round')
-  assert not {*names, 'patience', 'target_metric'} & {*usual.identity}
 
 
 @pytest.mark.exhaustive

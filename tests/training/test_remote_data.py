@@ -289,31 +289,6 @@ def test_a_run_survives_a_lost_machine_and_goes_on_after_all_are_lost(tmp_path):
     assert recorded.rows(lost.folder) == expected
 
 
-@pytest.mark.slow
-def test_a_machine_without_files_trains_on_those_of_the_store(
-  tmp_path, monkeypatch
-):
-  """Machines of which each has a home of its own; one home is empty."""
-  full, empty = tmp_path / 'full', tmp_path / 'empty'
-  (full / 'data' / 'libsvm').mkdir(parents=True)
-  (full / 'data' / 'libsvm' / 'w8a').write_text(_W8A)
-  empty.mkdir()
-  flags_ = (
-    *('--task=libsvm_logistic', '--data=native', '--cache_dir=~/data'),
-    *('--libsvm_logistic_num_clients=10', '--clients_per_round=6'),
-    *('--total_rounds=3', '--rounds_per_eval=3'),
-  )
-  monkeypatch.setenv('HOME', str(full))
-  with nodes.started(cores_of_head=1, HOME=str(empty)) as cluster:
-    on_cluster = ['--runtime=ray', f'--ray_address={cluster.address}']
-    run = _Run(tmp_path, 'cluster', *flags_, *on_cluster).ends_with(0)
-    alone = _Run(tmp_path, 'alone', *flags_).ends_with(0)
-    _assert_same_rows(run, alone)
-    (copy,) = empty.rglob('w8a')
-    assert copy.read_text() == _W8A
-    assert not list(full.rglob('.cache/tff_adaptive/*'))
-
-
 def ray_actors():
   return [
     process

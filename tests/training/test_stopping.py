@@ -41,12 +41,6 @@ def test_it_is_a_stop_also_where_compiled_code_replaces_the_exception():
   assert stopped.value.signal_number == signal.SIGTERM
 
 
-def test_errors_stay_what_they_are():
-  signals = stopping.Signals()
-  with pytest.raises(TypeError), signals.handled(), signals.interruptible():
-    raise TypeError('before any signal')
-
-
 def test_waits_elsewhere():
   signals = stopping.Signals()
   with signals.handled():
@@ -77,14 +71,6 @@ def test_a_closed_terminal_does_not_stop_what_was_started_with_nohup():
     assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
   finally:
     signal.signal(signal.SIGHUP, before)
-
-
-def test_no_error_handler_takes_it_for_an_error():
-  with pytest.raises(stopping.Stopped):
-    try:
-      raise stopping.Stopped(signal.SIGINT)
-    except Exception:  # pylint: disable=broad-except
-      pass
 
 
 def test_outside_the_main_thread_nothing_is_handled():

@@ -6,7 +6,6 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tests import helpers
-from tff_adaptive import algorithms
 from tff_adaptive.lab.training import traffic as communication
 
 _MODEL = 4 * (helpers.FEATURES * 2 + 2)
@@ -24,15 +23,6 @@ def test_federated_averaging():
   assert communication.of_round(process.next) == communication.Traffic(
     down=_MODEL + 4, up=_MODEL + 4 + _METRICS
   )
-
-
-def test_unweighted_averaging_sends_a_one_to_be_counted():
-  process = tff.learning.algorithms.build_unweighted_fed_avg(
-    helpers.task().model_fn,
-    client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1),
-    server_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1),
-  )
-  assert communication.of_round(process.next).up == _MODEL + 4 + _METRICS
 
 
 def test_sums_that_are_not_aggregated_by_mean():
@@ -91,25 +81,6 @@ def test_what_the_server_knows_already_is_not_sent():
   assert communication.of_round(aggregate) == communication.Traffic(
     down=0, up=12 + 20
   )
-
-
-@pytest.mark.exhaustive
-def test_server_optimizer_is_not_sent():
-  model_fn = helpers.task().model_fn
-  plain = algorithms.build('fedavg', model_fn)
-  adam = algorithms.build('fedadam', model_fn)
-  assert communication.of_round(plain.next) == communication.of_round(adam.next)
-
-
-def test_what_a_method_sends_besides_the_model_counts():
-  # MimeLite broadcasts the optimizer's state and aggregates full gradients.
-  process = tff.learning.algorithms.build_weighted_mime_lite(
-    helpers.task().model_fn,
-    base_optimizer=tff.learning.optimizers.build_sgdm(0.1, momentum=0.9),
-  )
-  traffic = communication.of_round(process.next)
-  assert traffic.down >= 2 * _MODEL
-  assert traffic.up >= 2 * _MODEL
 
 
 @pytest.mark.parametrize(

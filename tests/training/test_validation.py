@@ -6,9 +6,7 @@ import pytest
 import tasks
 from tasks import client_data
 from tff_adaptive import errors
-from tff_adaptive.lab.commands import summary
 from tff_adaptive.lab.flags import parsing
-from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.training import experiment
 from tff_adaptive.lab.training.data import datasets as data
 from tff_adaptive.lab.training.evaluation import validation
@@ -167,24 +165,6 @@ def test_a_share_of_nothing_is_refused():
   words = ['--validation_split=test', '--validation_share=0.5']
   with pytest.raises(errors.SettingsError, match='holds nothing out'):
     parsing.Flags().parse(words)
-
-
-@pytest.mark.exhaustive
-def test_a_run_says_what_it_was_evaluated_on(tmp_path):
-  settings, _ = digits(
-    '--total_rounds=1',
-    '--clients_per_round=2',
-    f'--root_output_dir={tmp_path}',
-    '--experiment_name=run',
-  )
-  said = []
-  result = experiment.run(settings, say=said.append)
-  assert 'Validation on 0.5 of the test examples' in '\n'.join(said)
-  assert int(result.rows[-1]['validation/num_examples']) == 40
-  assert int(result.rows[-1]['test/num_examples']) == 40
-  folder = files.RunFolder(settings.folder)
-  text = summary.summary(result.rows, folder)
-  assert 'splits   validation on 0.5 of the test examples' in text
 
 
 def drawn(datasets, number, seed=0, num_examples=30):

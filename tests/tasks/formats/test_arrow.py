@@ -286,23 +286,6 @@ def test_damaged_files_are_named(tmp_path):
   assert sorted(found.split.tolist()) == ['test'] * 2 + ['train'] * 4
 
 
-def test_bytes_changed_at_random_are_read_or_refused(tmp_path):
-  rng = np.random.default_rng(0)
-  for name in ('a.parquet', 'a.feather', 'stream.arrow'):
-    whole = _write(_table(), tmp_path / name).read_bytes()
-    for _ in range(60):
-      content = bytearray(whole)
-      for place in rng.integers(len(content), size=3):
-        content[place] = rng.integers(256)
-      (tmp_path / name).write_bytes(content)
-      try:
-        found = tables.read(tmp_path / name, _NAMES)
-      except data_files.DataError as e:
-        assert str(tmp_path) in str(e)
-      else:
-        assert len(found.numbers) == len(found.labels)
-
-
 def test_without_pyarrow_a_sentence_says_what_to_install(tmp_path, monkeypatch):
   path = _write(_table(), tmp_path / 'a.parquet')
   monkeypatch.setattr(data_files.importlib.util, 'find_spec', lambda name: None)

@@ -150,7 +150,7 @@ _ENDLESS = (
         _EXAMPLES,
         _CLIENTS,
         "INSERT INTO client_metadata VALUES ('c', 'train')",
-        "INSERT INTO examples VALUES ('train', 'c', zeroblob(900000000))",
+        "INSERT INTO examples VALUES ('train', 'c', zeroblob(70000000))",
       ),
       'too big',
     ),

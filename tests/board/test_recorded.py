@@ -22,6 +22,7 @@ def test_targets_are_those_of_the_recorded_runs(tmp_path):
   assert (tmp_path / 'again.json').read_bytes() == recorded.read_bytes()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize('group', board_tables.GROUPS)
 def test_scores_are_those_of_the_recorded_entries(group):
   file = _FOLDER / board_tables.FILES[group][0]

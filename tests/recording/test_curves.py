@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from tests import tiers
 from tff_adaptive.lab.recording.figures import curves as figures
 
 
@@ -111,7 +112,10 @@ def test_no_band_is_where_no_step_is():
   np.testing.assert_allclose(within['high'], [1.0, 0.55, np.nan])
 
 
-@pytest.mark.parametrize('value', ['1e100', '-1e100', 'inf', '-inf', 'nan'])
+@pytest.mark.parametrize(
+  'value',
+  tiers.exhaustive_but(['1e100'], ['1e100', '-1e100', 'inf', '-inf', 'nan']),
+)
 def test_values_that_diverged_are_left_out(tmp_path, value):
   table = rows(True)
   for column in list(table[5])[1:]:

@@ -20,6 +20,7 @@ def images_fixture(tmp_path):
   return root
 
 
+@pytest.mark.exhaustive
 def test_runs_and_what_reads_them(images, tmp_path, capfd):
   runs = tmp_path / os.fsdecode(b'runs\xe9')
 

@@ -130,6 +130,7 @@ def test_ties_are_not_starred(tmp_path, capsys):
   assert '*' not in table
 
 
+@pytest.mark.exhaustive
 def test_means_are_those_of_the_report(tmp_path, capsys):
   for method, rates in (('fedavg', (0.1,)), ('fedadam', (0.1, 1.0))):
     for rate in rates:

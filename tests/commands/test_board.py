@@ -246,7 +246,7 @@ def test_without_files_nothing_is_run(folder, capfd):
   # So many runs of it that a random twentieth has some.
   runs = entry.records['shakespeare']
   run = runs['shakespeare-0-seed1000']
-  runs |= {f'shakespeare-0-seed{seed}': run for seed in range(2000, 2200)}
+  runs |= {f'shakespeare-0-seed{seed}': run for seed in range(2000, 2400)}
   entries.write(place, entry)
   before = set(folder.rglob('*'))
   for arguments in (

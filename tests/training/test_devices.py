@@ -5,6 +5,7 @@ import statistics
 
 import pytest
 
+import main
 from tests.training import test_availability as runs
 from tff_adaptive import algorithms
 from tff_adaptive.lab.training.participation import devices
@@ -93,5 +94,5 @@ def test_a_run_of_phones(tmp_path):
   ],
 )
 def test_flags_that_do_not_fit(tmp_path, capsys, flags, words):
-  assert runs.main.main(runs.arguments_of(tmp_path, *flags)) == 2
+  assert main.main(runs.arguments_of(tmp_path, *flags)) == 2
   assert words in capsys.readouterr().err

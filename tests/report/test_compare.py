@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 
 import pytest
 
@@ -11,6 +12,12 @@ from tests import made_up
 from tff_adaptive.lab.report import compare
 from tff_adaptive.lab.report import page
 from tff_adaptive.lab.report import runs as results
+
+
+def cells_of(lines):
+  """The cells of a table that has a column per method, by heading."""
+  split = [re.split('  +', line) for line in lines if '  ' in line]
+  return {heading: cells for heading, *cells in split}
 
 
 def test_table_marks_the_best_and_tells_what_differs(tmp_path, capsys):
@@ -22,19 +29,42 @@ def test_table_marks_the_best_and_tells_what_differs(tmp_path, capsys):
   )
   assert main.main(['compare', str(good), str(bad)]) == 0
   lines = capsys.readouterr().out.splitlines()
-  assert lines[1].split()[:3] == ['A', 'fedavg', '200']
-  assert lines[2].split()[:2] == ['B', 'fedadam']
-  heading = lines[0].split('  ')
-  assert 'Training loss' in [h.strip() for h in heading]
+  # Wider as rows than as columns.
+  assert lines[0].split() == ['A', 'B']
+  cells = cells_of(lines)
+  assert cells['Method'] == ['fedavg', 'fedadam']
+  assert cells['Rounds'] == ['200', '200']
   loss = results.load(good).measures()['train/loss']
-  assert f'{loss:.3f}*' in lines[1]
+  assert f'{loss:.3f}*' in cells['Training loss'][0]
   accuracy = results.load(good).measures()['validation/metric']
-  assert f'{100 * accuracy:.2f}*' in lines[1]
+  assert f'{100 * accuracy:.2f}*' in cells['Validation accuracy (%)'][0]
   text = '\n'.join(lines)
   assert 'last 20 rounds' in text
   assert '--client_learning_rate 0.1 0.001' in ' '.join(text.split())
   assert '--task' not in text
   assert str(bad) in text
+
+
+def test_rounds_are_whole_and_the_first_ones_seconds_apart(tmp_path):
+  """The first round is traced: it neither counts in the others nor wins."""
+  for name, first in (('a', 9.5), ('b', 3.5)):
+    folder = made_up.run(
+      tmp_path, name, f'--algorithm=fed{"avg" if name == "a" else "adam"}'
+    )
+    lines = (folder / 'metrics.csv').read_text().splitlines()
+    place = lines[0].split(',').index('seconds')
+    for i, line in enumerate(lines[1:]):
+      cells = line.split(',')
+      if cells[0] == '1':
+        cells[place] = f'{first}'
+        lines[i + 1] = ','.join(cells)
+    (folder / 'metrics.csv').write_text('\n'.join(lines) + '\n')
+  runs, _ = compare.find([tmp_path])
+  cells = cells_of(compare.tables(runs).splitlines())
+  assert cells['Seconds of round 1'] == ['9.50', '3.50']
+  assert cells['Seconds after round 1'] == ['49.75', '49.75']
+  (rounds,) = (row for h, row in cells.items() if h.startswith('Rounds to'))
+  assert all(re.fullmatch(r'\d+\*?', cell) for cell in rounds)
 
 
 def test_a_run_that_ended_early_is_finished(tmp_path):
@@ -90,13 +120,12 @@ def test_tasks_are_not_mixed(tmp_path, capsys):
   assert main.main(['compare', str(tmp_path)]) == 0
   shown = capsys.readouterr().out
   digits, quadratic = shown.split('task quadratic')
-  assert (
-    digits.startswith('task digits\n') and '*' not in digits.splitlines()[3]
-  )
-  assert [line[:1] for line in digits.splitlines()[3:5]] == ['A', '']
-  assert [line[0] for line in quadratic.splitlines()[3:5]] == ['B', 'C']
-  assert '*' not in quadratic.splitlines()[3]
-  assert '*' in quadratic.splitlines()[4]
+  table = digits.partition('training and validation')[0]
+  assert table.startswith('task digits\n') and '*' not in table
+  assert digits.splitlines()[2].split() == ['A']
+  assert quadratic.splitlines()[2].split() == ['B', 'C']
+  one, other = cells_of(quadratic.splitlines())['Training loss']
+  assert '*' not in one and '*' in other
   assert '--client_learning_rate' in quadratic and '--task' not in shown
 
 
@@ -116,9 +145,11 @@ def test_other_data_of_a_task_have_a_table_of_their_own(tmp_path, capsys):
   first, second = shown.split('task digits, alpha 1\n')
   assert first.startswith('task digits, alpha 0.1\n')
   for part, labels in ((first, 'AB'), (second, 'CD')):
-    rows = [line for line in part.splitlines() if '  fedavg  ' in line]
-    assert [row[0] for row in rows] == list(labels)
-    assert '*' not in rows[0] and '*' in rows[1]
+    cells = cells_of(part.splitlines())
+    assert cells[''][:2] == list(labels)
+    assert cells['Method'] == ['fedavg', 'fedavg']
+    one, other = cells['Training loss']
+    assert '*' not in one and '*' in other
   assert '--digits_alpha' not in shown
 
 
@@ -147,11 +178,11 @@ def test_means_are_those_of_the_report(tmp_path, capsys):
   shown = capsys.readouterr().out
   runs_table, _, means = shown.partition('means over seeds')
   assert '*' not in runs_table and '*' in means
-  lines = means.splitlines()
-  assert lines[1].split()[:4] == ['Method', 'Settings', 'tried', 'Seeds']
-  assert 'Rounds to 10 % validation accuracy' in lines[1]
-  cells = {line.split()[0]: line.split()[1:3] for line in lines[2:4]}
-  assert cells == {'FedAvg': ['1', '3'], 'FedAdam': ['2', '3']}
+  cells = cells_of(means.splitlines())
+  assert cells['Method'] == ['FedAvg', 'FedAdam']
+  assert cells['Settings tried'] == ['1', '2']
+  assert cells['Seeds'] == ['3', '3']
+  assert 'Rounds to 10 % validation accuracy' in cells
   path, _ = page.write(tmp_path, target=0.1)
   assert 'Behind the best' in path.read_text(encoding='utf-8')
   for form, ending in (('csv', 'csv'), ('markdown', 'md'), ('latex', 'tex')):

@@ -130,11 +130,14 @@ def test_every_method_has_a_printed_name_and_nine_a_colour_of_their_own():
 
 
 def test_time_is_the_mean_of_the_seeds(tmp_path):
-  """Every seed takes its own time, so that rounds are what they share."""
+  """Every seed takes its own time, so that rounds are what they share.
+
+  The first round, which is traced, does not count.
+  """
   best = {'fedavg': configuration(tmp_path, 'fedavg', [0.5] * 5)}
   (chart,) = figures.against_time(best, _JUDGE)
   assert chart.x_label == 'seconds (real time)'
-  np.testing.assert_allclose(chart.data['x'], 32.0 * np.arange(1, 5))
+  np.testing.assert_allclose(chart.data['x'], 32.0 * np.arange(1, 4))
 
 
 def test_virtual_time_where_there_is_one(tmp_path):
@@ -245,12 +248,13 @@ def test_what_diverged_leaves_room_for_the_others(tmp_path):
   assert '"type": "log"' in loss and '"type": "log"' not in accuracy
 
 
+@pytest.mark.parametrize('rounds', [200, 30])
 @pytest.mark.parametrize('spike', [1e6, -1e6])
-def test_a_spike_is_cut_and_the_axis_says_so(spike):
-  heights = np.sin(np.arange(200.0))
+def test_a_spike_is_cut_and_the_axis_says_so(spike, rounds):
+  heights = np.sin(np.arange(float(rounds)))
   plain = charts.specification(_chart(heights))
   assert '"Loss, cut"' not in json.dumps(plain)
-  heights[77] = spike
+  heights[17] = spike
   cut = charts.specification(_chart(heights))
   assert '"Loss, cut"' in json.dumps(cut)
   (domain,) = {
@@ -285,10 +289,10 @@ def test_every_other_column_has_a_figure_or_is_constant(tmp_path):
   found, constant = figures.everything_else(best, ('train/loss', _METRIC))
   by_heading = {h: [c.y_label for c in drawn] for h, drawn in found.items()}
   assert by_heading == {
-    'Train': ['train, accuracy'],
+    'Train': ['train accuracy'],
     'Seconds': ['seconds a round'],
     'Clients': ['clients whose update was rejected'],
-    'Novelty': ['novelty, of some kind'],
+    'Novelty': ['novelty of some kind'],
   }
   assert constant == {
     'clients that took part': 2,

@@ -173,38 +173,37 @@ def test_results_are_first_and_flags_are_in_a_fold(page):
 
 def test_table_has_the_best_configuration_in_bold(page):
   reader = read(page[1])
-  # The first table; the other is of settings.
-  rows = {row[0]: row for row in reversed(reader.rows) if row}
-  heading = rows['Method']
-  assert heading[:5] == [
-    'Method',
-    'Settings tried',
-    'Seeds',
-    'Behind the best',
-    'Training loss',
-  ]
-  settings = [row for row in reader.rows if row and row[0] == 'FedAdam'][1]
+  # Tables of quality, of costs, and of settings.
+  quality, costs = {}, {}
+  for row in filter(None, reader.rows):
+    known = costs if row[0] in quality else quality
+    known.setdefault(row[0], row)
+  heading = quality['Method']
+  assert heading[:3] == ['Method', 'Behind the best', 'Training loss']
+  assert costs['Method'][:3] == ['Method', 'Settings tried', 'Seeds']
+  settings = [row for row in reader.rows if row and row[0] == 'FedAdam'][2]
   assert 'client learning rate 0.1, server learning rate 1' in settings[1]
   assert '--client_learning_rate=0.1 --server_learning_rate=1.0' in settings[2]
   names = ('FedAvg', 'FedAdam', _DELTA_SGD)
-  losses = {name: float(rows[name][4].split()[0]) for name in names}
-  assert rows['FedAvg'][1:3] == ['6', '5']
-  assert re.fullmatch(r'0\.\d+ \[0\.\d+, 0\.\d+\]', rows['FedAvg'][4])
+  losses = {name: float(quality[name][2].split()[0]) for name in names}
+  assert costs['FedAvg'][1:3] == ['6', '5']
+  assert re.fullmatch(r'0\.\d+ \[0\.\d+, 0\.\d+\]', quality['FedAvg'][2])
   # Of two seeds an interval says nothing, of one there is none.
-  assert re.fullmatch(r'0\.\d+ \(0\.\d+ to 0\.\d+\)', rows['FedAdam'][4])
-  assert re.fullmatch(r'0\.\d+', rows[_DELTA_SGD][4])
+  assert re.fullmatch(r'0\.\d+ \(0\.\d+ to 0\.\d+\)', quality['FedAdam'][2])
+  assert re.fullmatch(r'0\.\d+', quality[_DELTA_SGD][2])
   # A column has as many decimals everywhere, and shares are in percent.
-  for place, words in enumerate(heading[4:], start=4):
-    numbers = re.findall(r'[\d,.]+\d', ' '.join(rows[n][place] for n in names))
+  for place, words in enumerate(heading[2:], start=2):
+    shown = ' '.join(quality[n][place] for n in names)
+    numbers = re.findall(r'[\d,.]+\d', shown)
     assert len({len(n.partition('.')[2]) for n in numbers}) == 1, words
     assert ('accuracy (%)' in words) == ('accuracy' in words.split(' to ')[0])
   assert 'Validation accuracy (%)' in heading
-  assert [w for w in heading if w.startswith('Rounds to')]
+  assert [w for w in costs['Method'] if w.startswith('Rounds to')]
   cells = [c for row in reader.rows for c in row]
   bold = [c for c, b in zip(cells, reader.bold, strict=True) if b]
   best = min(losses, key=losses.get)
-  assert rows[best][4] in bold
-  assert not {rows[n][4] for n in losses if n != best} & set(bold)
+  assert quality[best][2] in bold
+  assert not {quality[n][2] for n in losses if n != best} & set(bold)
 
 
 def test_tables_and_figures_for_papers(page):

@@ -47,7 +47,7 @@ def table(folder):
   with open(path, encoding='utf-8') as file:
     rows = list(csv.DictReader(file))
   for row in rows:
-    row.pop('seconds')
+    del row['seconds'], row['first_seconds']
   assert len({row['name'] for row in rows}) == len(rows)
   return {row['name']: row for row in rows}
 

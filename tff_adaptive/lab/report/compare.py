@@ -226,7 +226,7 @@ def table(
   rows = [
     [f'--{n}', *('-' if pd.isna(v) else f'{v}' for v in settings[n])]
     for n in settings
-    if settings[n].map(repr).nunique() > 1
+    if settings[n].map(repr).nunique() > 1 and settings[n].notna().any()
   ]
   if rows:
     differs = formatting.aligned([['', *named], *rows], left=1)

@@ -69,7 +69,7 @@ Series = Callable[[results.Run], pd.DataFrame]
 
 def column_words(column: str) -> str:
   """Returns the name of a column of metrics.csv in words."""
-  return _WORDS.get(column) or ', '.join(
+  return _WORDS.get(column) or ' '.join(
     metric_names.short(part) for part in column.split('/')
   )
 
@@ -199,23 +199,24 @@ def against_time(
   )
 
   def series(run: results.Run) -> pd.DataFrame:
-    table = run.table
     if is_virtual:
       return _by_column(criterion.column, virtual)(run)
-    return _against(run, criterion.column, table.get('seconds'))
+    return _against(run, criterion.column, run.seconds)
 
   data = lines(best, series, criterion.bounds, apart=apart)
   if data.empty:
     return []
   size, unit = formatting.time_unit(data['x'].max())
   clock = 'virtual' if is_virtual else 'real'
+  # The first round includes tracing.
+  until = '' if is_virtual else ' after the first'
   where = '.' if is_virtual else ', on machines that may have differed.'
   return _chart(
     data.assign(x=data['x'] / size),
     'time',
     COST,
     f'{charts.sentence(criterion.label)} against the {unit} of {clock} time '
-    f'that the rounds took until then{where}',
+    f'that the rounds{until} took until then{where}',
     f'{unit} ({clock} time)',
     criterion.label,
     x_limits=(0.0, None),

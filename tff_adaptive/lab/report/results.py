@@ -16,7 +16,8 @@ from tff_adaptive.lab.report import scores
 from tff_adaptive.lab.report import sections
 from tff_adaptive.lazy import pandas as pd
 
-# Measure, heading, and whether lower is better (`None`: depends on the metric).
+# Measure, heading, and whether lower is better; `None` if that depends on the
+# metric, or if a measure that is not of the metric is not ranked.
 _MEASURES: tuple[tuple[str, str, Optional[bool]], ...] = (
   ('train/loss', 'training loss', True),
   ('validation/loss', 'validation loss', True),
@@ -25,7 +26,8 @@ _MEASURES: tuple[tuple[str, str, Optional[bool]], ...] = (
   ('test/metric', 'test {metric}', None),
   ('test/loss', 'test loss', True),
   ('megabytes', 'megabytes sent', True),
-  ('seconds', 'seconds', True),
+  ('first_seconds', 'seconds of round 1', None),
+  ('seconds', 'seconds after round 1', True),
   ('virtual_seconds', 'virtual seconds', True),
 )
 _UNTIL = {
@@ -33,6 +35,7 @@ _UNTIL = {
   'Seconds': 'seconds',
   'Virtual seconds': metric_names.VIRTUAL_SECONDS,
 }
+_TRIED, _SEEDS, _BEHIND = 'Settings tried', 'Seeds', 'Behind the best'
 _DASH = '\N{EN DASH}'
 
 
@@ -45,12 +48,16 @@ class Column:
     cells: One cell per method.
     share: Whether numbers are in percent.
     less: Whether lower is better; `None` if the column is not ranked.
+    most_decimals: The largest number of decimals.
+    of_cost: Whether the numbers are costs, rather than the model's quality.
   """
 
   heading: str
   cells: Sequence[Optional[scores.Mean]]
   share: bool = False
   less: Optional[bool] = None
+  most_decimals: int = 6
+  of_cost: bool = False
 
   def texts(self) -> list[tuple[str, str]]:
     """Formats the cells with equal decimals, as (number, interval)."""
@@ -64,7 +71,7 @@ class Column:
       if c.low is not None and c.high is not None and c.count > 2
     ]
     decimals = 0
-    if sizes:
+    if sizes and not self._whole:
       middle = statistics.median(widths) if any(widths) else 0.0
       decimals = (
         1 - math.floor(math.log10(middle))
@@ -72,12 +79,18 @@ class Column:
         else 3 - math.floor(math.log10(statistics.median(sizes)))
       )
       visible = -math.floor(math.log10(min(sizes)))
-      decimals = min(max(decimals, visible, 0), 6)
+      decimals = min(max(decimals, visible, 0), self.most_decimals)
       if self.share:
         decimals = min(max(decimals, 1), 2)
     return [
       (_DASH, '') if c is None else c.text(decimals, scale) for c in self.cells
     ]
+
+  @property
+  def _whole(self) -> bool:
+    """Whether all numbers are whole, as rounds are."""
+    ends = [e for c in self.cells if c for e in (c.mean, c.low, c.high)]
+    return not self.share and all(e is None or e % 1 == 0 for e in ends)
 
   def best(self) -> Optional[int]:
     """Returns the index of the unique best number; `None` if there is none."""
@@ -101,6 +114,18 @@ class Results:
 
   words: Mapping[str, Sequence[str]]
   columns: Sequence[Column]
+
+  @property
+  def parts(self) -> list[Results]:
+    """Tables of quality and of costs, which fit on a page; or the whole."""
+    costs = [column for column in self.columns if column.of_cost]
+    others = [column for column in self.columns if not column.of_cost]
+    if not costs or not others:
+      return [self]
+    return [
+      Results({w: c for w, c in self.words.items() if w not in left}, columns)
+      for left, columns in (((_TRIED, _SEEDS), others), ((_BEHIND,), costs))
+    ]
 
   @property
   def head(self) -> list[str]:
@@ -169,9 +194,9 @@ def tabulate(
   return Results(
     {
       'Method': [printed[method] for method in best],
-      'Settings tried': [f'{len(section.by_method[m])}' for m in best],
-      'Seeds': [c.seeds for c in chosen],
-      'Behind the best': behind(best, criterion),
+      _TRIED: [f'{len(section.by_method[m])}' for m in best],
+      _SEEDS: [c.seeds for c in chosen],
+      _BEHIND: behind(best, criterion),
     },
     columns(chosen, criterion, target),
   )
@@ -194,7 +219,7 @@ def columns(
       )
       for c in chosen
     ]
-    if less is None and criterion.rises is not None:
+    if less is None and is_metric and criterion.rises is not None:
       less = not criterion.rises
     if any(cells):
       heading = printed_names.heading(
@@ -202,7 +227,9 @@ def columns(
         criterion.metric if is_metric else None,
       )
       share = is_metric and criterion.is_share
-      found.append(Column(heading, cells, share, less))
+      most = 2 if measure.endswith('seconds') else 6
+      of_cost = '/' not in measure
+      found.append(Column(heading, cells, share, less, most, of_cost))
   return [*found, *_until(chosen, criterion, target), *_gaps(chosen, criterion)]
 
 
@@ -281,9 +308,12 @@ def _until(
           planned=len(found),
         )
       )
-    if any(cells):
+    # Not for a level of models that are not trained.
+    if any(cell and cell.mean for cell in cells):
       heading = f'{words} to {shown} {criterion.label}'
-      columns.append(Column(heading, cells, less=True))
+      columns.append(
+        Column(heading, cells, less=True, most_decimals=2, of_cost=True)
+      )
   return columns
 
 
@@ -337,9 +367,16 @@ def as_latex(results: Results) -> str:
 
 
 def as_text(results: Results) -> str:
-  """Formats results for the terminal, the best of every column with a star."""
-  rows = results.rows(lambda text: f'{text}*')
-  return '\n'.join(formatting.aligned([results.head, *rows], left=1))
+  """Formats results for the terminal, the best numbers with a star.
+
+  There is a row per method, or a column if that is narrower.
+  """
+  table = [results.head, *results.rows(lambda text: f'{text}*')]
+  forms = [
+    formatting.aligned(cells, left=1)
+    for cells in (table, list(zip(*table, strict=True)))
+  ]
+  return '\n'.join(min(forms, key=lambda lines: max(map(len, lines))))
 
 
 def _markdown(text: str) -> str:

@@ -111,6 +111,12 @@ class Run:
     return pd.DataFrame(list(self.rows), columns=self.columns, dtype=float)
 
   @property
+  def seconds(self) -> pd.Series:
+    """Seconds by row; 0 in the first round, most of which is tracing."""
+    table = self.table.reindex(columns=['round', 'seconds'])
+    return table['seconds'].where(table['round'] > 1, 0.0)
+
+  @property
   def quality_column(self) -> str:
     """The column of the model's quality: validation metric or loss."""
     return f'validation/{self.metric or "loss"}'
@@ -120,7 +126,8 @@ class Run:
 
     Args:
       level: The level of `quality_column`.
-      column: 'round', 'virtual/seconds', or 'seconds', which are added up.
+      column: 'round', 'virtual/seconds', or 'seconds', which are added up
+        after the first round.
 
     Returns:
       The round or the seconds; `None` if the level was not reached.
@@ -136,7 +143,7 @@ class Run:
     if reached.empty:
       return None
     if column == 'seconds':
-      return float(table.loc[: reached.index[0], column].sum())
+      return float(self.seconds.loc[: reached.index[0]].sum())
     return float(reached[column].iloc[0])
 
   @property

@@ -40,21 +40,21 @@ RULES: Mapping[str, SelectionRule] = {
   for rule in (
     SelectionRule(
       'train_loss',
-      'lowest training loss, mean of the last 100 rounds, or of the last '
+      'lowest mean of the training loss over the last 100 rounds, or the last '
       'tenth of a run shorter than 1000 (Reddi et al.)',
       'train/loss',
       of_loss=True,
     ),
     SelectionRule(
       'train_metric',
-      'best training metric over the same rounds, as the code of Reddi et al. '
-      'chose',
+      'best mean of the training metric over the same rounds, as the code of '
+      'Reddi et al. chose',
       'train/metric',
     ),
     SelectionRule(
       'validation_metric',
-      'best validation metric over the same rounds, the number that Reddi et '
-      'al. report; the loss in a task without a metric',
+      'best mean of the validation metric over the same rounds, the number '
+      'that Reddi et al. report; the loss in a task without a metric',
       'validation/metric',
     ),
     SelectionRule(
@@ -271,8 +271,10 @@ def measures(
   Returns:
     Means over the last rounds (`window`) of train/loss, train/metric,
     validation/loss and validation/metric; last/loss, best/metric and
-    recent/metric as defined by the rules; test/loss and test/metric; megabytes,
-    seconds and virtual_seconds of the whole run. Missing measures are left out.
+    recent/metric as defined by the rules; test/loss and test/metric; megabytes
+    and virtual_seconds of the whole run; first_seconds until the end of the
+    first round, which is traced, and seconds after it. Missing measures are
+    left out.
   """
   if not rows:
     return {}
@@ -307,8 +309,10 @@ def measures(
   if clients_per_round and column(rows, 'bytes_down'):
     sent = math.fsum(bytes_sent(row, clients_per_round) for row in rows)
     result['megabytes'] = sent / 1e6
-  if seconds := column(rows, 'seconds'):
-    result['seconds'] = math.fsum(seconds)
+  first = [row for row in rows if row['round'] <= 1]
+  for name, part in (('first_seconds', first), ('seconds', rows[len(first) :])):
+    if seconds := column(part, 'seconds'):
+      result[name] = math.fsum(seconds)
   if virtual := column(rows, metric_names.VIRTUAL_SECONDS):
     result['virtual_seconds'] = virtual[-1]
   return result

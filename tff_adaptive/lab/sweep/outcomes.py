@@ -35,6 +35,7 @@ MEASURES = (
   'test/loss',
   'test/metric',
   'megabytes',
+  'first_seconds',
   'seconds',
   # Of runs with virtual time: in all, and until --target_metric.
   'virtual_seconds',

@@ -27,12 +27,15 @@ from tff_adaptive.lazy import pandas as pd
 Limits = tuple[Optional[float], Optional[float]]
 # Pixels of a panel without its labels, and of a heat map's cell.
 _WIDTH, _HEIGHT = 360, 230
+# Pixels for the legend on a page, which a telephone shows too.
+_NARROW = 270
 _CELL = (52, 34)
 # Letters per line of labels, about the length of the axes.
 _LABEL_WIDTH = 34
 # More points of a line cannot be seen; fewer are marked.
 _MOST_POINTS, _MARKED = 600, 30
-# A range this many times that of all values but 4 % is cut.
+# A range this many times that of all values but a twentieth at each end, or one
+# of few, is cut.
 _SPIKE = 20
 # Pixels of a letter of the legend, and of the line beside a name.
 _LETTER, _SAMPLE = 6, 40
@@ -123,7 +126,8 @@ def specification(
   """
   if isinstance(figure, HeatMap):
     return _specify(_heat_map(figure, width))
-  drawn = _panel(figure, figure.methods, width or _WIDTH, _WIDTH, interactive)
+  room = _NARROW if width == 'container' else _WIDTH
+  drawn = _panel(figure, figure.methods, width or _WIDTH, room, interactive)
   return _specify(drawn)
 
 
@@ -304,7 +308,11 @@ def _rows(chart: Chart) -> tuple[pd.DataFrame, Limits]:
 
 def _without_spikes(values: pd.Series) -> Limits:
   """Returns ends that cut a few values far off; (None, None) if none are."""
-  inner = values.quantile(0.02), values.quantile(0.98)
+  ordered = values.dropna().sort_values().to_numpy()
+  outer = max(1, len(ordered) // 20)
+  if len(ordered) <= 2 * outer:
+    return None, None
+  inner = ordered[outer], ordered[-1 - outer]
   width = inner[1] - inner[0]
   if not 0 < _SPIKE * width < values.max() - values.min():
     return None, None

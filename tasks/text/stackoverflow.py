@@ -668,7 +668,9 @@ def read_counts(path: pathlib.Path) -> list[str]:
       )
       if not frame['more'].isin(['', np.nan]).all() or not len(frame):
         raise ValueError('there are no lines of two columns')
-      counts = frame.set_index('word', verify_integrity=True)['count']
+      if not frame['word'].is_unique:
+        raise ValueError('a word occurs twice')
+      counts = frame.set_index('word')['count']
   # Stable: equal counts keep the order of the file.
   ordered: list[str] = counts.sort_values(
     ascending=False, kind='stable'

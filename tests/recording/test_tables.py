@@ -1,5 +1,7 @@
 """Tables are readable at any moment, and hold what a run wrote or nothing."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -110,6 +112,10 @@ def test_files_that_no_run_wrote(tmp_path, content, complaint):
   assert complaint in str(raised.value)
 
 
+def _client_of(cell):
+  return json.loads('"' + cell.removeprefix("'").replace('"', '\\"') + '"')
+
+
 @pytest.mark.parametrize(
   'client',
   [
@@ -139,13 +145,13 @@ def test_any_id_of_a_client_is_a_cell_that_reads_back(tmp_path, client):
   table = tables.RowFile(tmp_path / 'm.csv')
   table.append({'round': 1, 'client': client, 'a': 0.5})
   (row,) = tables.RowFile(tmp_path / 'm.csv').rows
-  assert tables.client_of(row['client']) == client
+  assert _client_of(row['client']) == client
   assert (tmp_path / 'm.csv').read_bytes().count(b'\n') == 2
   tables.write(tmp_path / 'clients.csv', [{'client': client, 'loss': 0.5}])
   frame = pd.read_csv(
     tmp_path / 'clients.csv', dtype=str, keep_default_na=False
   )
-  assert tables.client_of(frame['client'][0]) == client
+  assert _client_of(frame['client'][0]) == client
   assert not row['client'].lstrip().startswith(('=', '+', '@'))
 
 

@@ -67,16 +67,6 @@ def test_processes(system, request):
   assert machine.boot() == machine.boot()
   assert machine.processor()
   assert 0 < machine.available_memory() < 1 << 50
-  own = machine.start_of(os.getpid())
-  assert own == machine.start_of(os.getpid())
-  with subprocess.Popen(
-    [sys.executable, '-c', 'input()'], stdin=subprocess.PIPE
-  ) as later:
-    assert machine.start_of(later.pid) > own
-    later.kill()
-    os.waitid(os.P_PID, later.pid, os.WEXITED | os.WNOWAIT)
-    assert machine.start_of(later.pid) is None  # Ended, not yet waited for.
-  assert machine.start_of(later.pid) is None
 
 
 def test_nobody_else_looks_them_up_as_linux_has_them():

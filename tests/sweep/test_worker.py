@@ -1,6 +1,10 @@
 """How a worker of a sweep waits, logs and ends."""
 
 import io
+import weakref
+
+import tensorflow as tf
+from tensorflow.python import pywrap_tfe
 
 from tests import made_up
 from tests import sweeps
@@ -10,6 +14,7 @@ from tff_adaptive.lab.sweep import flags
 from tff_adaptive.lab.sweep import launch
 from tff_adaptive.lab.sweep import outcomes
 from tff_adaptive.lab.sweep import worker
+from tff_adaptive.lab.training import reuse
 
 
 def test_waits_for_who_is_at_work_in_the_folder(tmp_path, monkeypatch):
@@ -83,3 +88,45 @@ def test_checkpoints_that_cannot_be_deleted_cost_no_result(
   rows = launch.run(flags.parse(arguments), stream=io.StringIO())
   assert [row.status for row in rows] == ['finished']
   assert 'client_states.sqlite cannot be deleted' in capsys.readouterr().err
+
+
+def test_compiled_functions_outlast_runs_of_a_few_structures(monkeypatch):
+  tf.zeros([])  # TensorFlow compiles nothing before its first operation.
+  cleared = []
+  monkeypatch.setattr(
+    pywrap_tfe, 'TFE_ContextClearCaches', lambda handle: cleared.append(1)
+  )
+  monkeypatch.setattr(worker, '_traces_before', 0)
+  for traces, times in ((1, 0), (7, 0), (8, 1), (8, 1), (15, 1), (16, 2)):
+    monkeypatch.setattr(reuse, 'traces', lambda traces=traces: traces)
+    worker._clean_up()
+    assert len(cleared) == times, traces
+
+
+class _Circle:
+  """An object that only the garbage collector can free."""
+
+  def __init__(self):
+    self.itself = self
+
+
+def test_garbage_is_not_looked_for_in_what_runs_share(monkeypatch):
+  monkeypatch.setattr(worker, '_traces_before', 0)
+  monkeypatch.setattr(worker, '_traces_frozen', -1)
+
+  def clean_up(traces):
+    monkeypatch.setattr(reuse, 'traces', lambda: traces)
+    worker._clean_up()
+
+  shared = _Circle()
+  clean_up(1)
+  there = weakref.ref(shared)
+  del shared
+  own = _Circle()
+  freed = weakref.ref(own)
+  del own
+  clean_up(1)
+  assert freed() is None and there() is not None
+  # With the compiled functions goes what their runs shared.
+  clean_up(8)
+  assert there() is None

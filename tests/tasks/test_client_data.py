@@ -118,3 +118,9 @@ def test_a_part_of_the_clients_is_read_whole_too(real_data):
   np.testing.assert_array_equal(
     part.stacked(name)['snippets'], data.stacked(name)['snippets']
   )
+
+
+def test_all_clients_together(data):
+  everything = _labels(data.create_tf_dataset_from_all_clients(seed=1))
+  assert sorted(everything) == list(range(10))
+  assert everything == _labels(data.create_tf_dataset_from_all_clients(seed=1))

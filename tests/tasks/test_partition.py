@@ -226,3 +226,10 @@ def test_a_partition_checks_itself():
     partition.Partition(('a', 'b'), (np.array([1]), np.array([1])))
   with pytest.raises(ValueError, match='distinct'):
     partition.Partition(('a', 'a'), (np.array([1]), np.array([2])))
+
+
+def test_largest_equal_size_that_cannot_be():
+  with pytest.raises(data_files.PartitionError, match='at least 40 examples'):
+    label_skew.largest_equal_size(
+      np.arange(10), classes_per_client=4, num_clients=10
+    )

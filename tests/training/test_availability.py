@@ -343,3 +343,15 @@ def test_privacy_with_dropouts_is_accounted_as_without(tmp_path):
     assert 'virtual/seconds' not in row
     told = float(row['privacy/epsilon'])
     assert told == ledger.columns(number)['privacy/epsilon']
+
+
+def test_dry_run_says_what_is_in_force(tmp_path):
+  text = dry_run.describe(settings_of(tmp_path, *_ALL))
+  for part in (
+    'clients take 0.07 virtual seconds an example on average (spread 1)',
+    '0.4 of the sampled clients drop out',
+    'the first 4 of 1.5 times as many to answer count',
+    'after 2 virtual seconds none does',
+    '--deadline=2.0',
+  ):
+    assert part in text, text

@@ -12,6 +12,7 @@ from tests import helpers
 from tests import recorded
 from tff_adaptive import errors
 from tff_adaptive import optimizers
+from tff_adaptive.algorithms import methods
 from tff_adaptive.lab.flags import parsing as flags
 from tff_adaptive.lab.training import experiment as train
 from tff_adaptive.lab.training.loop import centralized
@@ -218,3 +219,14 @@ def test_complaints(tmp_path, capsys, arguments, parts):
   assert len(captured.err.splitlines()) == 1
   for part in parts:
     assert part in captured.err
+
+
+def test_dry_run_and_names(tmp_path, capsys):
+  told = ['--algorithm=centralized', f'--root_output_dir={tmp_path}']
+  assert main.main([*told, '--server_optimizer=yogi', '--dry_run']) == 0
+  shown = capsys.readouterr().out
+  for part in ('pooled', 'optimizer yogi', 'nothing is sent', '10 of 20'):
+    assert part in shown
+  assert 'centralized' in methods.table()
+  assert settings_of(tmp_path).hyperparameters['server_learning_rate'] == 0.1
+  assert not list(tmp_path.iterdir())

@@ -205,3 +205,13 @@ def test_test_split_is_the_same_sample_every_time():
   streamed = data.test_split(datasets, num_examples=10, cache_bytes=100)
   assert isinstance(streamed, tf.data.Dataset)
   assert batches(streamed) == first == batches(streamed)
+
+
+def test_test_split_without_examples():
+  datasets = helpers.task().datasets
+  empty = datasets.train_data.create_tf_dataset_for_client('client_0').take(0)
+  datasets = tff.simulation.baselines.BaselineTaskDatasets(
+    datasets.train_data, empty, None, helpers.batch, helpers.batch
+  )
+  with pytest.raises(errors.RunError, match='test split has no examples'):
+    data.test_split(datasets)

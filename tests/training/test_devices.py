@@ -96,3 +96,12 @@ def test_a_run_of_phones(tmp_path):
 def test_flags_that_do_not_fit(tmp_path, capsys, flags, words):
   assert main.main(runs.arguments_of(tmp_path, *flags)) == 2
   assert words in capsys.readouterr().err
+
+
+def test_gradients_of_a_step():
+  def of(name, client=None):
+    return algorithms.resolve(name, client_optimizer=client).gradients_per_step
+
+  assert of('fedavg') == of('fedsps') == 1
+  assert of('delta_sgd') == of('fedavg', 'delta_sgd') == of('fedsam') == 2
+  assert of('mime') == 3

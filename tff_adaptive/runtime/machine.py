@@ -5,7 +5,6 @@ import os
 import pathlib
 import platform
 from collections.abc import Iterable
-from typing import Optional
 
 import psutil
 
@@ -52,22 +51,3 @@ def boot() -> str:
     return f'{platform.node()}/{psutil.boot_time():.0f}'
   identifier = (_PROC / 'sys/kernel/random/boot_id').read_text('utf-8')
   return f'{identifier.strip()}/{(_PROC / "self/ns/pid").stat().st_ino}'
-
-
-def start_of(process: int) -> Optional[float]:
-  """Returns when a process started; `None` if it has ended.
-
-  Process ids are reused, so the start identifies a process too. It counts from
-  the boot where that is known, and does not change when the clock is set.
-  """
-  try:
-    if not _PROC.exists():
-      found = psutil.Process(process)
-      ended = found.status() == psutil.STATUS_ZOMBIE
-      return None if ended else found.create_time()
-    text = (_PROC / f'{process}' / 'stat').read_text('utf-8')
-  except (FileNotFoundError, ProcessLookupError, psutil.NoSuchProcess):
-    return None
-  # The preceding program name may contain spaces and parentheses.
-  state, *fields = text.rpartition(')')[2].split()
-  return None if state in ('Z', 'X') else int(fields[18])

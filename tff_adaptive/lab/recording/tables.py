@@ -36,13 +36,6 @@ def cell_of(client: str) -> str:
   return f"'{text}" if text[:1] == "'" else formatting.spreadsheet_cell(text)
 
 
-def client_of(cell: str) -> str:
-  """Reverses `cell_of`."""
-  escaped = cell.removeprefix("'").replace('"', '\\"')
-  client: str = json.loads(f'"{escaped}"')
-  return client
-
-
 def _cell(column: str, value: Any) -> str:
   """Formats a value with the fewest digits that identify it."""
   if column == 'client':

@@ -7,7 +7,7 @@ import json
 import pathlib
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, Optional
 
 import numpy as np
@@ -16,12 +16,8 @@ import pandas
 from tasks.formats import data_files
 from tasks.formats import image_folders
 
-# Marks of decimals and of thousands, in the order in which they are tried.
-Marks = Sequence[tuple[str, str]]
-POINT: Marks = (('.', ''), ('.', ','), (',', ''), (',', '.'))
-COMMA: Marks = ((',', ''), (',', '.'), ('.', ''), ('.', ','))
-# Of files separated by semicolons: decimals of both kinds before thousands.
-SEMICOLON: Marks = (('.', ''), (',', ''), (',', '.'), ('.', ','))
+# The mark of decimals, and that of thousands if there is one.
+Marks = tuple[str, Optional[str]]
 # Maximum number of different words in a column, and length of a word.
 _MOST_WORDS = 1000
 _LONGEST = 1000
@@ -115,7 +111,7 @@ class Cells:
     cells = self.cells
     if self.is_text:
       found = read_numbers(cells.astype(object), marks)
-      return None if found is None else found[0]
+      return None if found is None else self.checked(found)
     try:
       if isinstance(self.first, (list, np.ndarray)):
         values = np.array(cells.tolist(), np.float64)
@@ -240,36 +236,20 @@ def _are_times(words: pandas.Series) -> bool:
   return True
 
 
-def read_numbers(
-  cells: pandas.Series, marks: Marks
-) -> Optional[tuple[np.ndarray, tuple[str, str]]]:
-  """Reads numbers in text: with decimals, thousands and percent signs.
-
-  Args:
-    cells: Texts [rows], NaN for empty cells.
-    marks: Marks of decimals and thousands to try.
-
-  Returns:
-    float64 [rows], NaN for empty cells, and the marks of all numbers; None if
-    one is something else. Percentages are numbers up to 100.
-  """
+def read_numbers(cells: pandas.Series, marks: Marks) -> Optional[np.ndarray]:
+  """Reads numbers in text; returns float64 [rows], or None if one is none."""
+  decimal, thousands = marks
   words = clean(cells)
-  distinct = pandas.Series(words[words != ''].unique(), dtype=object)
-  percent = distinct.str.endswith('%')
-  if not len(distinct) or percent.any() != percent.all():
+  if thousands:
+    words = words.str.replace(thousands, '', regex=False)
+  if decimal != '.':
+    if words.str.contains('.', regex=False).any():
+      return None
+    words = words.str.replace(decimal, '.', regex=False)
+  try:
+    return pandas.to_numeric(words.where(words != '')).to_numpy(np.float64)
+  except ValueError:
     return None
-  plain = distinct.str.rstrip('% ')
-  for decimal, thousands in marks:
-    d, t = re.escape(decimal), re.escape(thousands)
-    whole = rf'(?:[0-9]{{1,3}}(?:{t}[0-9]{{3}})+|[0-9]+)' if t else '[0-9]+'
-    number = rf'[-+]?(?:{whole}(?:{d}[0-9]*)?|{d}[0-9]+)(?:[eE][-+]?[0-9]+)?'
-    if plain.str.fullmatch(number).all():
-      if thousands:
-        plain = plain.str.replace(thousands, '', regex=False)
-      values = pandas.to_numeric(plain.str.replace(decimal, '.', regex=False))
-      table = dict(zip(distinct, values.astype(np.float64), strict=True))
-      return words.map(table).to_numpy(np.float64), (decimal, thousands)
-  return None
 
 
 def names_of(

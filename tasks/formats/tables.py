@@ -51,7 +51,8 @@ class Names:
     words: Names of feature columns of words, even if they look like numbers.
     text: Name of a text column, which is then the only feature.
     time: Name of a column of times, which is no feature unless named.
-    decimal: Decimal mark of numbers in text; by default a point or a comma.
+    decimal: Decimal mark of numbers in text; by default a point, or a comma if
+      points are between thousands.
     thousands: Mark between thousands.
     image_size: If given, images are resized to squares of this size in pixels;
       otherwise all must have the same size.
@@ -69,12 +70,11 @@ class Names:
   image_size: Optional[int] = None
   drop_unlabelled: bool = False
 
-  def marks(self, default: columns_lib.Marks) -> columns_lib.Marks:
-    """Returns the marks of numbers in text to try."""
-    if self.decimal is None and self.thousands is None:
-      return default
-    decimal = self.decimal or ('.' if self.thousands != '.' else ',')
-    return ((decimal, self.thousands or ''),)
+  @property
+  def marks(self) -> columns_lib.Marks:
+    """The marks of numbers in text."""
+    default = ',' if self.thousands == '.' else '.'
+    return self.decimal or default, self.thousands
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Examples:
     clients: Client ids [rows]; None if nothing names clients.
     times: Numbers or times [rows]; None without a time column.
     split: 'train', 'test' or 'validation' [rows].
-    marks: Marks of numbers in text that were tried.
+    marks: Marks of numbers in text.
     notes: Sentences about what was skipped or merged.
   """
 
@@ -101,7 +101,7 @@ class Examples:
   clients: Optional[pandas.Series] = None
   times: Optional[pandas.Series] = None
   split: np.ndarray = dataclasses.field(default_factory=lambda: np.array([]))
-  marks: columns_lib.Marks = columns_lib.POINT
+  marks: columns_lib.Marks = ('.', None)
   notes: tuple[str, ...] = ()
 
 
@@ -180,12 +180,9 @@ def read(path: pathlib.Path, names: Names) -> Examples:
       column and row.
   """
   notes: list[str] = []
-  marks = names.marks(columns_lib.POINT)
   sources, frames = _sources(path), []
   for source in sources:
-    frame, delimiter = _read_source(source.path, names, notes)
-    if delimiter == ';':
-      marks = names.marks(columns_lib.SEMICOLON)
+    frame = _read_source(source.path, names, notes)
     if names.text is not None:
       names = dataclasses.replace(names, features=[names.text])
     client = names.client or DEFAULT_CLIENT
@@ -225,33 +222,30 @@ def read(path: pathlib.Path, names: Names) -> Examples:
   for name in (client, names.time):
     if name in whole.columns and (empty := whole[name].isna()).any():
       _wrong(f'{where(empty)}, column {name!r}', 'it is empty.')
-  described, numbers, words = _convert(
-    whole[features], names, marks, notes, where
-  )
+  described, numbers, words = _convert(whole[features], names, where)
   return Examples(
     described,
     numbers,
     words,
     whole[names.label],
     whole[client] if client in whole.columns else None,
-    None if names.time is None else _times(whole[names.time], names, marks),
+    None if names.time is None else _times(whole[names.time], names),
     np.array([source.split for source in sources])[rows[kept]],
-    marks,
+    names.marks,
     tuple(notes),
   )
 
 
 def _read_source(
   path: pathlib.Path, names: Names, notes: list[str]
-) -> tuple[pandas.DataFrame, str]:
-  """Reads a file or folder; returns its columns and the delimiter of a CSV."""
-  delimiter = ''
+) -> pandas.DataFrame:
+  """Reads a file or folder."""
   if path.suffix == '.npz':
     frame = _read_archive(path)
   elif path.suffix in data_files.ARROW:
     frame = arrow.read(path)
   elif not path.is_dir():
-    frame, delimiter = _read_csv(path, names)
+    frame = _read_csv(path, names)
   elif arrow.is_saved(path):
     frame = arrow.read_saved(path)
   else:
@@ -269,10 +263,10 @@ def _read_source(
   twice = frame.columns[frame.columns.duplicated()]
   if len(twice):
     _wrong(path, f'it has the column {twice[0]!r} twice.')
-  return frame, delimiter
+  return frame
 
 
-def _read_csv(path: pathlib.Path, names: Names) -> tuple[pandas.DataFrame, str]:
+def _read_csv(path: pathlib.Path, names: Names) -> pandas.DataFrame:
   """Reads a CSV file; the first line names the columns."""
   get = 'The first line names the columns.'
   with data_files.reading(path, 'CSV file', get):
@@ -288,24 +282,22 @@ def _read_csv(path: pathlib.Path, names: Names) -> tuple[pandas.DataFrame, str]:
     # Pandas parses numbers, but does not take away what words look like.
     kept = {names.label, names.client or DEFAULT_CLIENT, names.text}
     kept |= {names.time, *names.words}
-    every = delimiter == ';' and not (names.decimal or names.thousands)
     with warnings.catch_warnings():
       # Rows that are longer than the header would lose cells.
       warnings.simplefilter('error', pandas.errors.ParserWarning)
-      frame = pandas.read_csv(
+      return pandas.read_csv(
         path,
         sep=delimiter,
         header=0,
         names=header,
-        decimal=names.marks(columns_lib.POINT)[0][0],
+        decimal=names.marks[0],
         thousands=names.thousands,
-        dtype=str if every else {n: str for n in kept if n in header},
+        dtype={n: str for n in kept if n in header},
         index_col=False,
         skipinitialspace=True,
         low_memory=False,
         encoding='utf-8-sig',
       )
-  return frame, delimiter
 
 
 def _read_archive(path: pathlib.Path) -> pandas.DataFrame:
@@ -425,8 +417,6 @@ def _check_labels(
 def _convert(
   features: pandas.DataFrame,
   names: Names,
-  marks: columns_lib.Marks,
-  notes: list[str],
   where: Callable[[Any], str],
 ) -> tuple[tuple[columns_lib.Column, ...], np.ndarray, pandas.DataFrame]:
   """Converts features; returns their descriptions, numbers and words."""
@@ -452,15 +442,12 @@ def _convert(
     for name, m in zip(plain, missing, strict=True)
   }
   others = [cells(name) for name in features if name not in blocks]
-  if any(_has_commas(c, marks) for c in others if c.name not in names.words):
-    notes.append('Numbers have decimal commas.')
-    marks = names.marks(columns_lib.COMMA)
   words = {}
   for source in others:
     name, forced = source.name, source.name in names.words
     if source.is_image and not forced:
       blocks[name], described[name] = source.images(names.image_size)
-    elif not forced and (found := source.numbers(marks)) is not None:
+    elif not forced and (found := source.numbers(names.marks)) is not None:
       blocks[name] = found
       described[name] = columns_lib.Column(
         name,
@@ -494,23 +481,13 @@ def _convert(
   )
 
 
-def _has_commas(cells: columns_lib.Cells, marks: columns_lib.Marks) -> bool:
-  """Returns whether a column is of numbers with decimal commas."""
-  if not cells.is_text:
-    return False
-  found = columns_lib.read_numbers(cells.cells, marks)
-  return found is not None and found[1][0] == ','
-
-
-def _times(
-  cells: pandas.Series, names: Names, marks: columns_lib.Marks
-) -> pandas.Series:
+def _times(cells: pandas.Series, names: Names) -> pandas.Series:
   """Returns numbers or times by which rows can be sorted."""
   if pandas.api.types.is_numeric_dtype(cells) or cells.dtype.kind == 'M':
     return cells
-  found = columns_lib.read_numbers(cells, marks)
+  found = columns_lib.read_numbers(cells, names.marks)
   if found is not None:
-    return pandas.Series(found[0])
+    return pandas.Series(found)
   try:
     return pandas.to_datetime(cells, format='mixed', utc=True)
   except (TypeError, ValueError, OverflowError) as e:

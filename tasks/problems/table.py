@@ -117,13 +117,12 @@ class Table(shared.Divided):
   """
 
   decimal: Optional[Literal['.', ',']] = None
-  """Decimal mark of numbers; by default the one that fits all of a column's
-  cells.
+  """Decimal mark of numbers; by default a point, or a comma if `thousands` is a
+  point.
   """
 
   thousands: Optional[Literal['.', ',', ' ', "'", '_']] = None
-  """Mark between thousands; by default a point or a comma if only that fits.
-  """
+  """Mark between thousands; by default there is none."""
 
   time: Optional[str] = None
   """Column of times or numbers: the last examples of each client are held out
@@ -493,7 +492,7 @@ def _numbers(where: str, cells: pandas.Series, marks: Any) -> np.ndarray:
   if pandas.api.types.is_numeric_dtype(cells):
     values = cells.to_numpy(np.float64)
   elif (found := columns.read_numbers(cells, marks)) is not None:
-    values = found[0]
+    values = found
   else:
     words = columns.clean(cells)
     odd = [w for w in words if columns.read_numbers(_one(w), marks) is None]

@@ -668,9 +668,10 @@ def read_counts(path: pathlib.Path) -> list[str]:
       )
       if not frame['more'].isin(['', np.nan]).all() or not len(frame):
         raise ValueError('there are no lines of two columns')
-      if not frame['word'].is_unique:
-        raise ValueError('a word occurs twice')
       counts = frame.set_index('word')['count']
+      if not counts.index.is_unique:
+        twice = counts.index[counts.index.duplicated()][0]
+        raise ValueError(f'{twice!r} occurs twice')
   # Stable: equal counts keep the order of the file.
   ordered: list[str] = counts.sort_values(
     ascending=False, kind='stable'

@@ -200,7 +200,7 @@ def test_labels_that_are_none(folder):
   for labels, target, part in (
     (('x',), 'class', 'has the label x only'),
     (('1', 'x'), 'number', "not finite numbers, such as 'x'.*target=class"),
-    (('1', 'inf'), 'number', "labels that are not finite numbers.*'inf'"),
+    (('1', 'inf'), 'number', 'labels that are not finite'),
     (('1', '1e999'), 'number', 'labels that are not finite'),
     (('1', '1_0'), 'number', "labels that are not finite numbers.*'1_0'"),
   ):

@@ -34,32 +34,6 @@ def test_a_csv_file(tmp_path, mark, divider):
   assert chosen.numbers.tolist() == [[-2.5], [0], [1]]
 
 
-@pytest.mark.parametrize(
-  'cells, expected',
-  [
-    (('28,2', '7', '-1,25'), [28.2, 7, -1.25]),
-    (('1.234,5', '7', '12.345.678,5'), [1234.5, 7, 12345678.5]),
-    (('45,000', '950', '1,200,000'), [45000, 950, 1200000]),
-    (('45,000.5', '950', '1'), [45000.5, 950, 1]),
-    (('12%', '7.5%', '0 %'), [12, 7.5, 0]),
-    (('.5', '+2', '1E3'), [0.5, 2, 1000]),
-  ],
-)
-def test_numbers_as_people_write_them(tmp_path, cells, expected):
-  rows = ''.join(f'"{cell}",{i % 2}\n' for i, cell in enumerate(cells))
-  found = numbers(tmp_path, f'a,y\n{rows}')
-  np.testing.assert_allclose(found[:, 0], expected)
-
-
-def test_a_decimal_comma_in_one_column_decides_for_all(tmp_path):
-  rows = '1,5;45,000;1.234;0\n2;46,000;2.345;1\n'
-  found = tables.read(write(tmp_path, f'a;b;c;y\n{rows}'), _NAMES)
-  assert found.numbers.tolist() == [[1.5, 45, 1234], [2, 46, 2345]]
-  assert 'Numbers have decimal commas.' in found.notes
-  plain = numbers(tmp_path, 'a;b;y\n1.234;2;0\n2.345;3;1\n')
-  assert plain.tolist() == [[1.234, 2], [2.345, 3]]
-
-
 def test_flags_say_how_numbers_are_written(tmp_path):
   text = 'a;b;y\n1.234;"5";0\n2.345;"6,5";1\n'
   point = numbers(tmp_path, text, decimal=',', thousands='.')
@@ -68,8 +42,10 @@ def test_flags_say_how_numbers_are_written(tmp_path):
   assert numbers(tmp_path, text, thousands="'")[:, 0].tolist() == [1234.5, 7]
   with pytest.raises(data_files.DataError, match='look like numbers'):
     numbers(tmp_path, text)
+  text = 'a;y\n1,5;0\n2,5;1\n'
+  assert numbers(tmp_path, text, decimal=',')[:, 0].tolist() == [1.5, 2.5]
   with pytest.raises(data_files.DataError, match='look like numbers'):
-    numbers(tmp_path, 'a;y\n1,5;0\n2,5;1\n', decimal='.')
+    numbers(tmp_path, text)
 
 
 @pytest.mark.parametrize(

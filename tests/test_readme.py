@@ -4,11 +4,13 @@ import pathlib
 import re
 import shlex
 import subprocess
-import sys
 
 import pytest
+import tensorflow as tf
 
 from tff_adaptive import algorithms
+from tff_adaptive import runtime
+from tff_adaptive.lab.commands import command_line
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _TEXT = (_ROOT / 'README.md').read_text()
@@ -43,20 +45,47 @@ def test_there_is_something_to_test():
   assert {'make demo', 'make test'} <= set(_COMMANDS)
 
 
-@pytest.mark.exhaustive
-def test_snippets(tmp_path):
-  file = tmp_path / 'snippets.py'
-  # One process for all: importing TFF takes longer than what they do.
-  parts = [
-    f'exec(compile({text!r}, "README.md", "exec"), {{}})' for text in _SNIPPETS
-  ]
-  file.write_text(
-    '\n'.join(['import sys', f'sys.path.insert(0, {str(_ROOT)!r})', *parts])
+def test_snippets(in_process_context, monkeypatch, capsys):
+  monkeypatch.setattr(
+    runtime, 'set_in_process_context', lambda: in_process_context
   )
-  code, output = run([sys.executable, file], tmp_path)
-  assert code == 0, output
+  for text in _SNIPPETS:
+    exec(compile(text, 'README.md', 'exec'), {})  # pylint: disable=exec-used
+  output = capsys.readouterr().out
   assert 'sparse_categorical_accuracy' in output
   assert '21.7 degrees' in output
+
+
+def test_commands(tmp_path, monkeypatch, capsys):
+  """Every command, of two rounds, then those that look at the runs."""
+  monkeypatch.chdir(tmp_path)
+  ran = 0
+  for page in ('README.md', 'docs/getting_started.md'):
+    text = (_ROOT / page).read_text(encoding='utf-8')
+    blocks = re.findall(r'^```(\w*)\n(.*?)^```', text, re.M | re.S)
+    # The block that begins with a space is what a run prints.
+    shown = [b for language, b in blocks if not language and b[0] != ' ']
+    lines = [line for block in shown for line in block.splitlines()]
+    for line in lines:
+      words = shlex.split(line.split('#')[0])
+      if words[:2] == ['python', 'main.py']:
+        words = ['tff-adaptive', *words[2:]]
+      if line.startswith('tf.saved_model'):
+        assert eval(line, {'tf': tf}).structured_outputs  # pylint: disable=eval-used
+      elif words[0] == 'tff-adaptive':
+        made = sorted(p.name for p in tmp_path.glob('runs/digits-*'))
+        names = {'runs/NAME': f'runs/{made[-1]}'} if made else {}
+        names |= {'runs/OTHER': f'runs/{made[0]}'} if made else {}
+        words = [names.get(w, w) for w in words[1:]]
+        if not words or words[0].startswith('--') or words[0] == 'sweep':
+          words = [w for w in words if not w.startswith('--total_rounds')]
+          words.append('--total_rounds=2')
+        assert command_line.main(words) == 0, line
+        ran += 1
+      else:  # A test of what is installed, and of make, follows.
+        assert words[0] in ('make', 'uv', 'pip'), line
+  assert ran == 11 and 'fedprox' in capsys.readouterr().out
+  assert (tmp_path / 'runs' / 'report.html').exists()
 
 
 def test_the_table_has_every_method_with_what_was_measured():
@@ -72,16 +101,6 @@ def test_the_table_has_every_method_with_what_was_measured():
     if rows[name] != 'its own':
       number, d = rows[name].split()
       assert float(number) == float(measured[name].split()[0]) and d == 'd'
-
-
-@pytest.mark.parametrize(
-  'command', [c for c in _COMMANDS if c.startswith('python ')]
-)
-def test_command(command, tmp_path):
-  words = shlex.split(command)
-  code, output = run([sys.executable, *words[1:], '--dry_run'], tmp_path)
-  assert code == 0, output
-  assert ('3 runs' if 'sweep' in words else 'bytes per round') in output
 
 
 @pytest.mark.parametrize(

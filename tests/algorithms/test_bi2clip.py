@@ -62,14 +62,6 @@ def test_rounds(mode, clip):
   assert dense.differ(expected, bi2clip(other))
 
 
-def test_defaults_clip_nothing():
-  process = algorithms.build(
-    'bi2clip', dense.model(), client_learning_rate=RATE
-  )
-  path, _, _ = dense.run(process, ROUNDS)
-  dense.close(path, dense.fedavg(ROUNDS, RATE))
-
-
 def test_bounds_out_of_order():
   with pytest.raises(
     parameters.ParameterError, match=r'`server_clip_lower`.*must not be above'

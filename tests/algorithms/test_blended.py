@@ -33,25 +33,6 @@ def step_counts(process, clients):
 
 
 @pytest.mark.exhaustive
-def test_a_mix_of_one_is_that_optimizer():
-  blended = build(
-    client_mix='adagrad=1', client_learning_rates='adagrad=0.3', delay_mix='2=1'
-  )
-  direct = algorithms.build(
-    'joint_zero_init',
-    linear.model_fn,
-    client_optimizer='adagrad',
-    client_learning_rate=0.3,
-    delay=2,
-    server_learning_rate=0.5,
-    server_adaptivity=0.5,
-  )
-  np.testing.assert_allclose(
-    linear.run(blended, 2)[0], linear.run(direct, 2)[0], rtol=1e-6
-  )
-
-
-@pytest.mark.exhaustive
 def test_draws_repeat_and_follow_seed_and_round():
   """SGD with two very different rates shows who drew what."""
   settings = dict(

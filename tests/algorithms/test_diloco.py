@@ -131,26 +131,6 @@ def test_fresh_clients_keep_nothing(name, local, first, mu):
 
 
 @pytest.mark.exhaustive
-def test_one_client_without_momentum_is_adamw_through_all_rounds():
-  process = algorithms.build(
-    'diloco',
-    linear.model_fn,
-    client_learning_rate=RATE,
-    server_learning_rate=1.0,
-    momentum=0.0,
-    nesterov=False,
-  )
-  state, memory = process.initialize(), process.initialize_client_state()
-  box, w = [0.0, 0.0, 0], linear.START
-  for _ in range(3):
-    output = process.next(state, [memory], linear.datasets(linear.CLIENTS[:1]))
-    state, memory = output.state, output.client_states[0]
-    w = adamw(w, linear.CLIENTS[0], box)
-  np.testing.assert_allclose(linear.weight_of(process, state), w, rtol=1e-4)
-  assert int(memory['step']) == 9
-
-
-@pytest.mark.exhaustive
 def test_a_client_that_is_left_out_keeps_its_moments():
   process = algorithms.build('diloco', linear.model_fn)
   memory = process.initialize_client_state()

@@ -76,17 +76,6 @@ def test_rounds():
 
 
 @pytest.mark.exhaustive
-def test_the_same_data_on_all_clients_is_no_correction():
-  clients = [dense.CLIENTS[0]] * 2
-  path, _, _ = dense.run(build(population=2), [(0, 1)] * 3, clients)
-  x, expected = dense.START, []
-  for _ in range(3):
-    x = x + ETA * (amsgrad(x, clients[0], 0.0)[0] - x)
-    expected.append(x)
-  dense.close(path, expected)
-
-
-@pytest.mark.exhaustive
 def test_bad_clients_keep_their_control_variate():
   process = build()
   fresh = process.initialize_client_state()

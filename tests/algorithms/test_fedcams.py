@@ -112,22 +112,6 @@ def test_inputs_tell_fedcams_from_its_neighbours():
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(
-  'variant', ['paper', pytest.param('reference', marks=pytest.mark.slow)]
-)
-def test_with_everything_kept_it_is_fedams(variant):
-  more = {'compressor': 'topk', 'compression_ratio': 1.0}
-  paths = [
-    dense.run(
-      algorithms.build(name, dense.model(), **SETTINGS, variant=variant, **own),
-      ROUNDS,
-    )[0]
-    for name, own in (('fedcams', more), ('fedams', {}))
-  ]
-  np.testing.assert_allclose(*paths, rtol=1e-6)
-
-
-@pytest.mark.exhaustive
 def test_bytes(by_sign, by_top):
   dense_form = algorithms.build('fedams', dense.model(), **SETTINGS)
   whole = traffic.of_round(dense_form.next)

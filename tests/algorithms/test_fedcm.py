@@ -67,13 +67,6 @@ def test_inputs_tell_fedcm_from_its_neighbours():
 
 
 @pytest.mark.exhaustive
-def test_with_alpha_1_it_is_fedavg():
-  path, _, _ = dense.run(build(alpha=1.0), ROUNDS)
-  fedavg = algorithms.build('fedavg', dense.model(), client_learning_rate=RATE)
-  np.testing.assert_array_equal(path, dense.run(fedavg, ROUNDS)[0])
-
-
-@pytest.mark.exhaustive
 def test_the_direction_is_per_unit_of_the_rates_that_made_it():
   path, _, _ = dense.run(
     build(

@@ -77,28 +77,6 @@ def test_signs():
   dense.close(dense.run(process, ROUNDS)[0], fedef21(sign)[0])
 
 
-@pytest.mark.exhaustive
-def test_everything_sent_is_the_mean_of_every_clients_last_update():
-  process = build(compression_ratio=1.0, client_weighting='uniform')
-  path, _, _ = dense.run(process, ROUNDS)
-  x, last, expected = dense.START, {}, []
-  for cohort in ROUNDS:
-    for i in cohort:
-      last[i] = dense.sgd(x, dense.CLIENTS[i], RATE) - x
-    x = x + ETA * sum(last.values()) / ALL
-    expected.append(x)
-  dense.close(path, expected)
-
-
-@pytest.mark.exhaustive
-def test_everything_sent_by_all_is_fedavg():
-  process = build(
-    compression_ratio=1.0, population=None, server_learning_rate=1.0
-  )
-  rounds = [(0, 1, 2)] * 3
-  dense.close(dense.run(process, rounds)[0], dense.fedavg(rounds, RATE))
-
-
 def test_what_is_refused():
   with pytest.raises(
     parameters.ParameterError, match='error of their own compress'

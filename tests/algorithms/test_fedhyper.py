@@ -56,14 +56,6 @@ def test_rounds():
 
 
 @pytest.mark.exhaustive
-def test_with_equal_bounds_it_is_fedavg():
-  path, _, _ = dense.run(
-    build(server_learning_rate=1.0, hyper_lower=1.0, hyper_upper=1.0), ROUNDS
-  )
-  dense.close(path, dense.fedavg(ROUNDS, RATE))
-
-
-@pytest.mark.exhaustive
 def test_a_round_without_answers_leaves_the_rate():
   process = build()
   state = process.initialize()

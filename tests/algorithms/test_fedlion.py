@@ -65,21 +65,6 @@ def test_rounds():
   assert dense.differ(expected, fedlion(beta_1=BETA_2, beta_2=BETA_1))
 
 
-@pytest.mark.exhaustive
-def test_one_client_is_lion_through_all_rounds():
-  path, _, _ = dense.run(
-    algorithms.build(
-      'fedlion', dense.model(), client_learning_rate=RATE, weight_decay=DECAY
-    ),
-    [(0,)] * 3,
-  )
-  x, m, expected = dense.START, np.zeros(8), []
-  for _ in range(3):
-    x, m = lion(x, m, dense.CLIENTS[0], beta_1=0.9, beta_2=0.99)
-    expected.append(x)
-  dense.close(path, expected)
-
-
 @pytest.mark.parametrize(
   'given, saves',
   [

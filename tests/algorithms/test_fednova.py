@@ -12,7 +12,6 @@ pytestmark = pytest.mark.usefixtures('in_process_context')
 RATE = 0.2
 ROUNDS = [(0, 1), (1, 2), (0, 1, 2)]
 # All have one step a round, and more or fewer examples.
-EQUAL = [dense.CLIENTS[i][:1] for i in range(3)]
 
 
 def norm(steps, rho=0.0, mu=0.0):
@@ -76,22 +75,6 @@ def test_inputs_tell_fednova_from_its_neighbours():
   assert dense.differ(fednova(rho=0.6), fednova(rho=0.6, tau=steps))
   even = lambda cohort, norms, steps: np.mean(norms)
   assert dense.differ(fednova(), fednova(tau=even))
-
-
-@pytest.mark.exhaustive
-def test_with_equal_steps_it_is_fedavg():
-  cohorts = [(0, 1), (1, 2)]
-  paths = [
-    dense.run(
-      algorithms.build(
-        name, dense.model(), client_learning_rate=RATE, client_momentum=0.5
-      ),
-      cohorts,
-      EQUAL,
-    )[0]
-    for name in ('fednova', 'fedavg')
-  ]
-  np.testing.assert_allclose(*paths, rtol=1e-6)
 
 
 @pytest.mark.exhaustive

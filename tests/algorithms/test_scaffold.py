@@ -90,20 +90,6 @@ def test_inputs_tell_scaffold_from_its_neighbours():
 
 
 @pytest.mark.exhaustive
-def test_clients_seen_at_most_once_make_it_fedavg():
-  rounds = [(0,), (1,), (2,)]
-  process = algorithms.build(
-    'scaffold', linear.model_fn, client_learning_rate=RATE, population=50
-  )
-  path, _, _ = run(process, rounds)
-  x, expected = linear.START, []
-  for (i,) in rounds:
-    x = x + linear.round_update(x, linear.sgd(RATE), [linear.CLIENTS[i]])
-    expected.append(x)
-  np.testing.assert_allclose(path, expected, rtol=1e-5)
-
-
-@pytest.mark.exhaustive
 def test_without_a_population_the_cohort_is_all_there_is():
   rounds = [(0, 1, 2)] * 3
   process = algorithms.build(

@@ -106,16 +106,6 @@ def test_inputs_tell_the_forms_and_delays_apart():
       assert running.differs(one, other)
 
 
-def test_for_vectors_sm3_is_adagrad():
-  given = gradients((3,))
-  full, _ = run(optimizers.client('adagrad', learning_rate=0.1), given)
-  for form in ('I', 'II'):
-    cover, _ = run(
-      optimizers.client('sm3_adagrad', learning_rate=0.1, form=form), given
-    )
-    np.testing.assert_allclose(cover, full, rtol=1e-6)
-
-
 def test_a_matrix_keeps_its_sides_and_nothing_of_its_size():
   specs = (
     tf.TensorSpec([30, 40]),

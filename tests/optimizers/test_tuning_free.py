@@ -173,59 +173,6 @@ def test_schedule_free_says_what_it_lacks():
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(
-  'name, settings',
-  [
-    pytest.param(
-      'dog',
-      {'r_epsilon': 0.05, 'client_adaptivity': 1e-3},
-      marks=pytest.mark.slow,
-    ),
-    ('prodigy', {'d_0': 0.05, 'client_adaptivity': 1e-3}),
-    ('schedule_free_sgd', {'client_beta_1': 0.7, 'client_learning_rate': 0.05}),
-  ],
-)
-def test_rounds_under_an_adaptive_server(name, settings, in_process_context):
-  """Clients start afresh in every round, and hand back x."""
-  del in_process_context
-  process = algorithms.build(
-    'fedams',
-    linear.model_fn,
-    client_optimizer=name,
-    server_learning_rate=0.01,
-    **settings,
-  )
-  weights, metrics = linear.run(process, 2)
-  own = {
-    {'client_adaptivity': 'epsilon', 'client_beta_1': 'beta_1'}.get(
-      word, word.removeprefix('client_')
-    ): value
-    for word, value in settings.items()
-  }
-  own.setdefault('learning_rate', 1.0)  # Whatever the method's own is.
-
-  def local(w, batches):
-    gradients = [
-      lambda x, b=batch: np.array([linear.gradient(x[0], b)])
-      for batch in batches
-    ]
-    return PAPERS[name](gradients, start=np.array([w]), **own)[-1][0]
-
-  x, m, v, path = linear.START, 0.0, 0.0, []
-  v_max = 0.0
-  for _ in range(2):
-    delta = linear.round_update(x, local)
-    m, v = 0.9 * m + 0.1 * delta, 0.99 * v + 0.01 * delta**2
-    v_max = max(v_max, v, 1e-3)
-    x = x + 0.01 * m / np.sqrt(v_max)
-    path.append(x)
-  np.testing.assert_allclose(weights, path, rtol=1e-5)
-  assert ('step_size' in metrics['client_work']) == (
-    name != 'schedule_free_sgd'
-  )
-
-
-@pytest.mark.exhaustive
 def test_schedule_free_weighs_by_the_rates_of_a_warm_up(in_process_context):
   del in_process_context
   process = algorithms.build(

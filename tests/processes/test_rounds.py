@@ -55,20 +55,6 @@ def test_uniform_weighting():
   )
 
 
-@pytest.mark.exhaustive
-def test_client_momentum():
-  process = algorithms.build(
-    'fedavg',
-    linear.model_fn,
-    client_learning_rate=RATE,
-    client_momentum=0.9,
-  )
-  weights, _ = linear.run(process, 2)
-  np.testing.assert_allclose(
-    weights, linear.fedavg(linear.sgd(RATE, momentum=0.9), 2), rtol=1e-5
-  )
-
-
 def test_fedadam_follows_the_arithmetic():
   eta, beta_1, beta_2, tau = 0.1, 0.8, 0.9, 0.05
   process = algorithms.build(
@@ -110,14 +96,6 @@ def test_fedprox_pulls_towards_the_received_model():
     assert not np.allclose(
       expected, linear.fedavg(linear.sgd(RATE, other), 2), 1e-3
     )
-
-
-@pytest.mark.exhaustive
-def test_fedprox_without_strength_is_fedavg():
-  weights, _ = linear.run(proximal_process(0.0), 2)
-  np.testing.assert_allclose(
-    weights, linear.fedavg(linear.sgd(RATE), 2), rtol=1e-5
-  )
 
 
 def delta_sgd(batch_kind, mu=0.0):

@@ -39,28 +39,6 @@ def test_steps_that_are_all_at_their_bound():
   assert not watched([{'train/loss': 1.0}] * 10)
 
 
-def test_a_metric_that_stands_still():
-  rows = [accuracy(0.01), *[row for _ in range(12) for row in ({}, {}, flat())]]
-  (said,) = watched(rows)
-  assert said.startswith(
-    'Accuracy has stood at 0.0431 for 10 evaluations, from round 3 to 30; '
-  )
-  rising = [accuracy(0.04 + 0.001 * i) for i in range(30)]
-  assert not any('has stood' in said for said in watched(rising))
-  assert not any('has stood' in said for said in watched([flat()] * 9))
-
-
-def flat():
-  return accuracy(0.0431)
-
-
-def test_metrics_that_may_stand_still():
-  assert not watched([accuracy(0.99)] * 20)
-  assert not watched([{'validation/mean_absolute_error': 0.5}] * 20)
-  assert not watched([{'validation/loss': 0.5}] * 20)
-  assert watched([{'validation/recall': 0.5}] * 20)
-
-
 def evaluation(value, loss=1.0):
   return {
     'validation/loss': loss,
@@ -102,18 +80,6 @@ def test_a_model_that_unlearns():
   assert ended([*up, evaluation(0.3)])[0] == []
   assert len(ended([*up, evaluation(0.3)])[1]) == 1
   assert ended([*up, evaluation(0.3), evaluation(0.8)]) == ([], [])
-
-
-def test_a_loss_that_unlearns():
-  rows = [{'validation/loss': loss} for loss in (2.0, 0.3, 2.5, 2.6, 2.7)]
-  (meanwhile,), (last,) = ended(rows)
-  assert meanwhile.startswith(
-    'The validation loss is 2.6 after round 3, far above the 0.3 of round 1'
-  )
-  assert '2.7 after round 4' in last
-  # It never was far below, is below the first again, or is so once.
-  for losses in (2.0, 1.1, 2.5, 2.5), (2.0, 0.3, 1.9, 1.9), (2.0, 0.3, 2.5):
-    assert not ended([{'validation/loss': loss} for loss in losses])[0]
 
 
 def test_a_loss_that_has_grown_tenfold():

@@ -20,10 +20,6 @@ _CHANCE, _LOSS_LEFT = 0.02, 0.95
 _UNTRAINED = 0.6
 # Number of evaluations before an improvement is expected.
 _PATIENCE = 4
-_AFTER = (
-  '; smaller learning rates may help, and the best round can be exported '
-  '(--which=best).'
-)
 
 
 class Progress:
@@ -59,9 +55,9 @@ class Progress:
     Returns:
       Sentences by kind. 'loss': the loss has grown tenfold since the untrained
       model or is not finite. 'noise': it has grown under the noise of
-      differential privacy. 'fallen': the metric is far below its best, or the
-      loss above the untrained model's after it had halved. 'chance': the metric
-      is at chance level. Metrics are checked if they are between 0 and 1.
+      differential privacy. 'fallen': the metric is far below its best.
+      'chance': the metric is at chance level. Metrics are checked if they are
+      between 0 and 1.
     """
     if len(self._looks) < 2:
       return {}
@@ -81,14 +77,6 @@ class Progress:
         f'The validation loss is {formatting.number(loss)} after round {end}, '
         f'and was {formatting.number(before)} after round {begin}: {why}'
       )
-    losses = {number: look.get('loss', 1.0) for number, look in self._looks}
-    best = min(losses, key=losses.__getitem__)
-    if not found and losses[best] < before / 2 and loss > before:
-      found['fallen'] = (
-        f'The validation loss is {formatting.number(loss)} after round {end}, '
-        f'far above the {formatting.number(losses[best])} of round '
-        f'{best}{_AFTER}'
-      )
     name = metric_names.main_metric(last)
     if name is None or not metric_names.is_share(name):
       return found
@@ -102,7 +90,8 @@ class Progress:
     if lost > max(_LOST, _LOST_SHARE * values[best]):
       found['fallen'] = (
         f'{text}far below the {formatting.number(values[best])} of round '
-        f'{best}{_AFTER}'
+        f'{best}; smaller learning rates may help, and the best round can be '
+        'exported (--which=best).'
       )
     elif (
       begin == 0

@@ -1,22 +1,14 @@
 """Warnings of runs that make no progress."""
 
-import collections
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Optional
 
 from tff_adaptive.lab.recording import formatting
 from tff_adaptive.lab.recording import health
 from tff_adaptive.lab.recording import hooks
-from tff_adaptive.lab.recording import metric_names
 
 # Consecutive rounds with all steps at their bound, before a warning.
 _ROUNDS = 5
-# Consecutive evaluations without change before a warning, and the largest range
-# that counts as no change of a metric in [0, 1]; for others it is unknown.
-_EVALUATIONS = 10
-_SAME = 2e-3
-# A metric above this value is not expected to improve.
-_GOOD = 0.95
 _LAST_BIT = 1e-6
 
 
@@ -24,8 +16,8 @@ class PlateauWarning(hooks.Hook):
   """A listener that warns if a run makes no progress.
 
   Warns once per run each if every step of every client is at its upper bound,
-  as if the step size were fixed, if the metric does not change, and of each of
-  `health.concerns`; the last are repeated at the end.
+  as if the step size were fixed, and of each of `health.concerns`; the last are
+  repeated at the end.
   """
 
   def __init__(
@@ -40,9 +32,6 @@ class PlateauWarning(hooks.Hook):
     self._say = say
     self._bounds = bounds or {}
     self._bounded: list[int] = []
-    self._evaluated: collections.deque[tuple[int, float]] = collections.deque(
-      maxlen=_EVALUATIONS
-    )
     self._told: set[str] = set()
     self._progress = health.Progress()
     self._concerns: dict[str, str] = {}
@@ -59,7 +48,6 @@ class PlateauWarning(hooks.Hook):
 
   def round(self, event: hooks.Round) -> None:
     self._look_at_steps(event.row)
-    self._look_at_metric(event.row)
     before = self._concerns
     self._look_at_health([event.row])
     for kind, sentence in self._concerns.items():
@@ -98,32 +86,4 @@ class PlateauWarning(hooks.Hook):
       f'every client was at its upper bound ({at}): clients train as with a '
       'fixed learning rate, which may be too large or too small'
       + (f'; another bound than {bounds} may help.' if bounds else '.'),
-    )
-
-  def _look_at_metric(self, row: Mapping[str, Any]) -> None:
-    values = {
-      name: value
-      for name, value in hooks.group(row, 'validation').items()
-      if value not in (None, '')
-    }
-    name = metric_names.main_metric(values)
-    if name is None:
-      return
-    self._evaluated.append((int(row['round']), float(values[name])))
-    recent = self._evaluated
-    low = min(value for _, value in recent)
-    high = max(value for _, value in recent)
-    if (
-      len(recent) < _EVALUATIONS
-      or high - low > _SAME
-      or not 0 <= low <= high < _GOOD
-      or not metric_names.is_share(name)
-    ):
-      return
-    self._tell(
-      'metric',
-      f'{metric_names.short(name).capitalize()} has stood at '
-      f'{formatting.number(recent[-1][1])} for {_EVALUATIONS} evaluations, '
-      f'from round {recent[0][0]} to {recent[-1][0]}; check the learning '
-      'rates, and step_size/ and update/norm in metrics.csv.',
     )

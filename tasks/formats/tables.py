@@ -374,6 +374,8 @@ def _features(
           f'The nameless column {list(frame.columns).index(name) + 1} ({name}) '
           'is left out: it numbers rows.'
         )
+    if len(features) > 1:
+      notes.append(f'The features are {columns_lib.listed(features)}.')
   if not features:
     _wrong(path, 'it has no column for features.')
   for name in names.words:

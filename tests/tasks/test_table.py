@@ -159,6 +159,7 @@ def test_words_and_empty_cells_become_inputs(folder):
   )
   age = told[0]['fill']
   assert task.datasets.train_data.notes == (
+    "The features are 'age', 'kind', 'note'.",
     "2 classes: '0' (3 examples), '1' (3 examples).",
     f"1 empty cell of the column 'age' counts as {age:.6g}, its mean.",
     "1 empty cell of the column 'kind' counts as none of its words.",

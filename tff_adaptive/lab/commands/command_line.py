@@ -16,6 +16,7 @@ from typing import Any, Optional, TextIO
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
 from tff_adaptive import errors
+from tff_adaptive import parameters
 from tff_adaptive.lab.commands import board
 from tff_adaptive.lab.commands import compare
 from tff_adaptive.lab.commands import costs
@@ -105,7 +106,8 @@ def main(arguments: Sequence[str]) -> int:
       arguments = [*arguments, '--help']
     if command not in _COMMANDS:
       raise errors.SettingsError(
-        f'The command must be one of {", ".join(_COMMANDS)}, got {command!r}.'
+        f'The command must be one of {", ".join(_COMMANDS)}, got {command!r}'
+        f'{parameters.suggestion(command, _COMMANDS)}.'
       )
     full = bool({'--helpfull', '--help=full'} & {*arguments})
     if full or {'--help', '-h', '-help', '--helpshort'} & {*arguments}:

@@ -115,9 +115,9 @@ def _check_code(run: results.Run, agreed: Mapping[str, Optional[str]]) -> None:
     )
     given = f' with {options}' if options else ''
     raise errors.SettingsError(
-      f'{run.path} was trained with code outside of this program, '
-      f"{place!s:.200}, and that a run's folder names it is no reason to call "
-      f'it. If you trust that function{given}, give --{flag}={place!s:.200}.'
+      f'{run.path} was trained with {place!s:.200}, which is no part of this '
+      "program, and what a run's folder names is not called unasked. If you "
+      f'trust that function{given}, give --{flag}={place!s:.200}.'
     )
 
 

@@ -170,6 +170,10 @@ class FlagTable:
       for argument in optimizers.parameters_of(side, other)
       if spelled == f'{side}_{other}_{argument}'
     ]
+    # A flag that several tasks share has no prefix.
+    _, _, rest = spelled.partition('_')
+    if not meant and rest in self.flags:
+      meant = [rest]
     if meant:
       hint = 'use ' + ' or '.join(f'{{{m}}}' for m in meant)
     elif close:

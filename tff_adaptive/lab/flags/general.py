@@ -69,7 +69,7 @@ class AsGiven(parameters.Described):
 
   clients_per_round: parameters.Count = 10
   """Clients per round (cohort size); the default is reduced to the number of
-  clients of the task.
+  clients of a built-in task.
   """
 
   max_rejected_clients: Optional[parameters.NonNegativeInt] = None

@@ -17,7 +17,7 @@ def check_count(flag: str, count: int, population: int) -> None:
   if count > population:
     raise errors.SettingsError(
       f'--{flag}={count} is more than the {population} training clients of '
-      f'this task; give at most {population}.'
+      f'this task; give --{flag}={population} or less.'
     )
 
 

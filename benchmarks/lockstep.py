@@ -1,11 +1,11 @@
-"""Rounds with clients one at a time and in lockstep, taking turns.
+"""Rounds with clients one at a time, in lockstep, and compiled, taking turns.
 
   python benchmarks/lockstep.py [--tasks=digits,hospitals] [--methods=fedadam]
       [--clients=10] [--rounds=40] [--output=lockstep.csv]
 
 A round is that of `process.next` on the in-process runtime, metrics included,
 with the batches that `main.py` would hand it; preparing them is not counted.
-Medians after warm-up, their ratio, and seconds of the first round.
+Medians after warm-up, ratios to one at a time, and seconds of the first round.
 """
 
 import argparse
@@ -29,7 +29,11 @@ _TASKS = (
   'zipf_tags',
   'fedprox_synthetic',
 )
-_CHOICES = ('false', 'true')
+_CHOICES = {
+  'apart': {'vectorize_clients': 'false'},
+  'together': {'vectorize_clients': 'true'},
+  'compiled': {'vectorize_clients': 'true', 'jit_compile': 'true'},
+}
 _WARM_UP = 3
 
 
@@ -64,8 +68,8 @@ def _measure(name: str, method: str, count: int, rounds: int) -> dict[str, str]:
   )
   process = algorithms.build(method, task.model_fn)
   contexts = [
-    runtime.create_in_process_context(vectorize_clients=choice)
-    for choice in _CHOICES
+    runtime.create_in_process_context(**options)
+    for options in _CHOICES.values()
   ]
   initial = process.initialize()
   cohort = clients.client_ids[:count]
@@ -86,18 +90,15 @@ def _measure(name: str, method: str, count: int, rounds: int) -> dict[str, str]:
       state[choice] = output.state
       if kept:
         kept[choice] = output.client_states
-  apart, together = (
-    statistics.median(seconds[choice][_WARM_UP:]) for choice in _CHOICES
-  )
+  medians = {c: statistics.median(seconds[c][_WARM_UP:]) for c in _CHOICES}
   return {
     'task': name,
     'method': method,
     'clients': str(len(cohort)),
-    'apart_ms': f'{1e3 * apart:.2f}',
-    'together_ms': f'{1e3 * together:.2f}',
-    'ratio': f'{apart / together:.2f}',
-    'first_apart_s': f'{seconds["false"][0]:.2f}',
-    'first_together_s': f'{seconds["true"][0]:.2f}',
+    **{f'{c}_ms': f'{1e3 * median:.2f}' for c, median in medians.items()},
+    'ratio': f'{medians["apart"] / medians["together"]:.2f}',
+    'compiled_ratio': f'{medians["apart"] / medians["compiled"]:.2f}',
+    **{f'first_{c}_s': f'{seconds[c][0]:.2f}' for c in _CHOICES},
   }
 
 

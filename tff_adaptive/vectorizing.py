@@ -3,12 +3,27 @@
 The only file with names of TensorFlow's vectorizer beyond its public API.
 """
 
-from collections.abc import Callable, Sequence
+import contextlib
+import contextvars
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops.parallel_for import pfor
+
+_FOR_XLA = contextvars.ContextVar('for_xla', default=False)
+
+
+@contextlib.contextmanager
+def for_xla() -> Iterator[None]:
+  """Makes `over_clients` choose operations that XLA compiles well."""
+  token = _FOR_XLA.set(True)
+  try:
+    yield
+  finally:
+    _FOR_XLA.reset(token)
 
 
 def over_clients(
@@ -58,6 +73,57 @@ def _bitcast(pfor_input: Any, *_: Any, **__: Any) -> Any:
   return pfor.wrap(tf.bitcast(given, pfor_input.op.outputs[0].dtype), True)
 
 
+_PHILOX = 1  # Of `tf.random.Algorithm`.
+
+
+def _bits(shape: Any, key: Any, counter: tf.Tensor) -> tf.Tensor:
+  return tf.raw_ops.StatelessRandomUniformFullIntV2(
+    shape=shape, key=key, counter=counter, alg=_PHILOX, dtype=tf.uint32
+  )
+
+
+def _key_and_counter(seed: tf.Tensor) -> list[tf.Tensor]:
+  """Scrambles a seed as TensorFlow does; XLA drops the sign of its numbers."""
+  words = tf.bitcast(tf.cast(seed, tf.int64), tf.uint64)
+  # The constants of TensorFlow's `GenerateKey`.
+  mixed = _bits([4], tf.constant([0x02461E293EC8F720], tf.uint64), words)
+  key, counter = tf.split(tf.bitcast(tf.reshape(mixed, [2, 2]), tf.uint64), 2)
+  return [key, tf.concat([tf.zeros_like(counter), counter], axis=0)]
+
+
+def _uniform(shape: tf.Tensor, key: tf.Tensor, counter: tf.Tensor) -> tf.Tensor:
+  """Draws what TensorFlow does, of whose bits XLA makes other numbers."""
+  bits = _bits(shape, key, counter)
+  mantissa = tf.bitwise.bitwise_and(bits, tf.constant(0x7FFFFF, tf.uint32))
+  one = tf.constant(127 << 23, tf.uint32)
+  return tf.bitcast(tf.bitwise.bitwise_or(mantissa, one), tf.float32) - 1.0
+
+
+def _each_draws(pfor_input: Any) -> Any:
+  """Draws client by client, for which TensorFlow would add a loop."""
+  op = pfor_input.op
+  inputs = [pfor_input.input(i) for i in range(len(op.inputs))]
+  clients = next(x.t.shape[0] for x in inputs if x.is_stacked)
+  outputs = []
+  for client in range(clients):
+    own = [x.t[client] if x.is_stacked else x.t for x in inputs]
+    if _FOR_XLA.get() and op.type == 'StatelessRandomGetKeyCounter':
+      outputs.append(_key_and_counter(own[0]))
+      continue
+    if (
+      _FOR_XLA.get()
+      and op.type == 'StatelessRandomUniformV2'
+      and op.outputs[0].dtype == tf.float32
+    ):
+      outputs.append([_uniform(*own[:3])])
+      continue
+    made = pfor._create_op(
+      op.type, own, [x.dtype for x in op.outputs], op.node_def.attr
+    )
+    outputs.append(made.outputs)
+  return [pfor.wrap(tf.stack(parts), True) for parts in zip(*outputs)]
+
+
 # Rows and columns of zeros around images: above, below, left and right.
 _Margins = tuple[int, int, int, int]
 
@@ -74,7 +140,8 @@ def _windows(
 ) -> tf.Tensor:
   """Gathers the windows of images of several clients.
 
-  Several times as fast on a CPU as `tf.image.extract_patches`.
+  Several times as fast on a CPU as `tf.image.extract_patches`. XLA fuses
+  slices, but not gathers.
 
   Args:
     images: Images [clients, examples, rows, columns, channels].
@@ -90,6 +157,15 @@ def _windows(
     around = [[0, 0], [0, 0], [above, below], [left, right], [0, 0]]
     images = tf.pad(images, around)
   rows, columns = rows + above + below, columns + left + right
+  if _FOR_XLA.get():
+    down, right = rows - height + 1, columns - width + 1
+    parts = [
+      images[:, :, i : i + down, j : j + right]
+      for i in range(height)
+      for j in range(width)
+    ]
+    size = height * width * channels
+    return tf.reshape(tf.concat(parts, axis=-1), [clients, -1, size])
   places = np.arange(rows * columns, dtype=np.int32).reshape(rows, columns)
   windows = np.lib.stride_tricks.sliding_window_view(places, (height, width))
   flat = tf.reshape(images, [clients * examples, rows * columns, channels])
@@ -181,7 +257,92 @@ def _register(name: str, own: Callable[[Any], Any], position: int) -> None:
   pfor._pfor_converter_registry[name] = convert
 
 
+def _is_tiled(pfor_input: Any) -> bool:
+  """Returns whether pooling windows tile images with channels last."""
+  _, rows, columns, _ = pfor_input.op.inputs[0].shape
+  _, height, width, _ = size = list(pfor_input.get_attr('ksize'))
+  return (
+    size == list(pfor_input.get_attr('strides'))
+    and pfor_input.get_attr('data_format') == b'NHWC'
+    and not (rows % height or columns % width)
+  )
+
+
+def _places(pfor_input: Any) -> tuple[list[tf.Tensor], int, int]:
+  """Returns the first, second, ... place of all windows, and their size.
+
+  Each is [clients * examples * windows down, windows across, channels].
+  """
+  images = pfor_input.stacked_input(0)
+  clients, examples, rows, columns, channels = images.shape
+  _, height, width, _ = pfor_input.get_attr('ksize')
+  tiles = tf.reshape(
+    images,
+    [
+      clients * examples * (rows // height),
+      height,
+      columns // width,
+      width,
+      channels,
+    ],
+  )
+  found = [tiles[:, i, :, j] for i in range(height) for j in range(width)]
+  return found, height, width
+
+
+def _pool(pfor_input: Any) -> Any:
+  places, height, width = _places(pfor_input)
+  largest = functools.reduce(tf.maximum, places)
+  clients, examples, rows, columns, channels = pfor_input.stacked_input(0).shape
+  shape = [clients, examples, rows // height, columns // width, channels]
+  return pfor.wrap(tf.reshape(largest, shape), True)
+
+
+def _pool_gradient(pfor_input: Any) -> Any:
+  """Sends the gradient to the first largest place, as TensorFlow does."""
+  pfor_input.stack_inputs()
+  places, height, width = _places(pfor_input)
+  largest, remaining = (
+    tf.reshape(pfor_input.stacked_input(i), places[0].shape) for i in (1, 2)
+  )
+  zeros = tf.zeros_like(remaining)
+  found = []
+  for place in places:
+    hit = tf.equal(place, largest)
+    found.append(tf.where(hit, remaining, zeros))
+    remaining = tf.where(hit, zeros, remaining)
+  rows = [
+    tf.stack(found[i : i + width], axis=2)
+    for i in range(0, height * width, width)
+  ]
+  images = tf.reshape(tf.stack(rows, axis=1), pfor_input.stacked_input(0).shape)
+  return pfor.wrap(images, True)
+
+
+def _register_for_xla(name: str, own: Callable[[Any], Any]) -> None:
+  """Replaces a converter where XLA would scatter gradients one by one."""
+  given = pfor._pfor_converter_registry[name]
+
+  def convert(pfor_input: Any, *more: Any, **named: Any) -> Any:
+    if _FOR_XLA.get() and _is_tiled(pfor_input):
+      return own(pfor_input)
+    return given(pfor_input, *more, **named)
+
+  pfor._pfor_converter_registry[name] = convert
+
+
+_register_for_xla('MaxPool', _pool)
+_register_for_xla('MaxPoolGrad', _pool_gradient)
 _register('Conv2D', _convolve, 1)
 _register('Conv2DBackpropFilter', _filter_gradient, 2)
 _register('Conv2DBackpropInput', _input_gradient, 1)
 pfor._pfor_converter_registry['Bitcast'] = _bitcast
+for _name in (
+  'StatelessRandomGetKeyCounter',
+  'StatelessRandomNormalV2',
+  'StatelessRandomUniformV2',
+  'StatelessTruncatedNormalV2',
+):
+  pfor._pfor_converter_registry[_name] = lambda pfor_input, *_, **__: (
+    _each_draws(pfor_input)
+  )

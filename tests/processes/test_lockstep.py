@@ -158,6 +158,22 @@ def test_clients_together_compute_what_each_does_alone(method, version, caplog):
   assert 'one at a time' not in caplog.text
 
 
+@pytest.mark.parametrize(
+  'method',
+  tiers.exhaustive_but(
+    ['delta_sgd', 'scaffold'], sorted(set(algorithms.names()) - _NEED_MORE)
+  ),
+)
+def test_compiled_clients_compute_the_same(method, caplog):
+  process = algorithms.build(method, model_fn(3), **_RATES.get(method, {}))
+  # With as many rows as needed, and a few more.
+  data = [_as_dataset(arrays) for arrays in clients()]
+  alone = _run(process, 'false', data)
+  compiled = _run(process, 'true', data, jit_compile='true')
+  _check_equal(compiled, alone, _TOLERANCES.get(method, 1e-5))
+  assert 'without XLA' not in caplog.text
+
+
 def test_data_may_be_datasets_or_lists_and_losses_sums():
   process = algorithms.build(
     'fedavg', model_fn(2, 'sum'), client_learning_rate=0.01

@@ -62,6 +62,7 @@ def create_in_process_context(
   default_num_clients: int = 0,
   dataset_cache_bytes: int = 256 << 20,
   vectorize_clients: str = 'auto',
+  jit_compile: str = 'auto',
   asynchronous: bool = False,
 ) -> _Context:
   """Creates a context that runs computations in this process.
@@ -91,6 +92,8 @@ def create_in_process_context(
     vectorize_clients: Whether clients of this package's processes take each
       local step together ('true'), one client at a time ('false'), or whatever
       is faster for the model ('auto').
+    jit_compile: Whether XLA compiles the steps of clients that train together:
+      'true', 'false', or on a GPU alone ('auto').
     asynchronous: Whether to return a `tff.framework.AsyncContext`, which
       `tff.program.NativeFederatedContext` takes, instead of a
       `tff.framework.SyncContext`.
@@ -114,6 +117,7 @@ def create_in_process_context(
     default_num_clients=default_num_clients,
     dataset_cache_bytes=dataset_cache_bytes,
     vectorize_clients=vectorize_clients,
+    jit_compile=jit_compile,
   )
   if asynchronous:
     return contexts.InProcessAsyncContext(engine)
@@ -251,6 +255,7 @@ def create_ray_context(
   start_timeout: float = 120.0,
   asynchronous: bool = False,
   vectorize_clients: str = 'auto',
+  jit_compile: str = 'auto',
 ) -> _Context:
   """Creates a context that spreads clients over the machines of a Ray cluster.
 
@@ -281,8 +286,8 @@ def create_ray_context(
     asynchronous: Whether to return a `tff.framework.AsyncContext`, which
       `tff.program.NativeFederatedContext` takes, instead of a
       `tff.framework.SyncContext`.
-    vectorize_clients: As `create_in_process_context` takes it, for the clients
-      of an actor's share.
+    vectorize_clients, jit_compile: As `create_in_process_context` takes them,
+      for the clients of an actor's share.
 
   Returns:
     The context; its `close()` ends the actors.
@@ -303,6 +308,7 @@ def create_ray_context(
     start_timeout=start_timeout,
     retries=retries,
     vectorize_clients=vectorize_clients,
+    jit_compile=jit_compile,
   )
   if asynchronous:
     return contexts.RayAsyncContext(cluster)

@@ -29,6 +29,17 @@ def train_together(choice: str, received_bytes: int, on_gpu: bool) -> bool:
   return choice == 'true'
 
 
+def compiles(choice: str, on_gpu: bool) -> bool:
+  """Returns whether XLA compiles the steps of clients that train together.
+
+  Args:
+    choice: 'true', 'false', or 'auto' for a GPU alone. On a CPU compilation
+      takes seconds, which few runs get back.
+    on_gpu: Whether clients run on a GPU.
+  """
+  return on_gpu if choice == 'auto' else choice == 'true'
+
+
 def spread(work: Sequence[float], places: int) -> list[int]:
   """Assigns clients to places, the largest first, each to the least loaded.
 

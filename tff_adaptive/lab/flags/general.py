@@ -293,6 +293,12 @@ class AsGiven(parameters.Described):
   (auto). It changes the rounding of sums and is thus a setting of the run.
   """
 
+  jit_compile: Optional[Literal['auto', 'true', 'false']] = None
+  """Whether XLA compiles the steps of clients that train together; by default
+  on a GPU (auto). It changes the rounding of sums and is thus a setting of the
+  run.
+  """
+
   client_state_mib: parameters.NonNegativeInt = 2048
   """Memory for client states (scaffold, feddyn and others), in MiB; a file in
   the run's folder holds what exceeds it.

@@ -57,6 +57,7 @@ _ARGUMENTS = {
   'max_concurrent_clients': 'max_concurrent_clients',
   'devices': 'devices',
   'vectorize_clients': 'vectorize_clients',
+  'jit_compile': 'jit_compile',
   'ray_address': 'address',
   'cpus_per_actor': 'cpus_per_actor',
   'worker_retries': 'retries',

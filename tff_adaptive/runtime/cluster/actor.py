@@ -5,7 +5,13 @@ import dataclasses
 import re
 import socket
 import threading
-from collections.abc import Hashable, Iterator, MutableMapping, Sequence
+from collections.abc import (
+  Hashable,
+  Iterator,
+  Mapping,
+  MutableMapping,
+  Sequence,
+)
 from typing import Any
 
 import cachetools
@@ -66,7 +72,7 @@ class Actor:
     cores: int,
     threads: int,
     max_concurrent_clients: int | None,
-    vectorize_clients: str,
+    together: Mapping[str, Any],
   ):
     """Starts an engine.
 
@@ -74,7 +80,8 @@ class Actor:
       cores: Number of CPU cores to use.
       threads: TensorFlow's threads per operation; 0 for as many as `cores`.
       max_concurrent_clients: As `create_in_process_context` takes it.
-      vectorize_clients: As `create_in_process_context` takes it.
+      together: `vectorize_clients` and `jit_compile`, as
+        `create_in_process_context` takes them.
     """
     # In a process that Ray reuses, TensorFlow keeps its existing threads.
     with contextlib.suppress(RuntimeError):
@@ -85,7 +92,7 @@ class Actor:
         max_concurrent_clients = max_concurrent_clients or cores
     self._engine = engine_lib.Engine(
       max_concurrent_clients=max_concurrent_clients,
-      vectorize_clients=vectorize_clients,
+      **together,
     )
     self._computations: MutableMapping[bytes, Any] = cachetools.LRUCache(
       _MAX_COMPUTATIONS

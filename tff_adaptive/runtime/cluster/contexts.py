@@ -99,7 +99,7 @@ class Cluster:
     max_concurrent_clients: int | None,
     start_timeout: float,
     retries: int,
-    vectorize_clients: str,
+    **together: Any,
   ):
     """Takes the arguments of `create_ray_context`."""
     for name, value, least in (
@@ -114,7 +114,7 @@ class Cluster:
         f'`start_timeout` must be positive seconds, got {start_timeout!r}.'
       )
     self._owner = failures.Owner()
-    self.local = engine_lib.Engine(vectorize_clients=vectorize_clients)
+    self.local = engine_lib.Engine(**together)
     self._retries = retries
     self._connected = connection.connect(address)
     try:
@@ -122,7 +122,7 @@ class Cluster:
         cpus_per_actor=cpus_per_actor,
         max_concurrent_clients=max_concurrent_clients,
         start_timeout=start_timeout,
-        vectorize_clients=vectorize_clients,
+        together=together,
       )
     except BaseException:
       if self._connected:

@@ -4,7 +4,7 @@ import collections
 import concurrent.futures
 import itertools
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import ray
@@ -63,7 +63,7 @@ class Fleet:
     cpus_per_actor: int | None,
     max_concurrent_clients: int | None,
     start_timeout: float,
-    vectorize_clients: str,
+    together: Mapping[str, Any],
   ):
     """Starts actors and waits until they are ready.
 
@@ -72,14 +72,15 @@ class Fleet:
         equal part of them for each GPU.
       max_concurrent_clients: Number of clients that an actor trains at once.
       start_timeout: Seconds to wait for actors to become ready.
-      vectorize_clients: As `create_in_process_context` takes it.
+      together: `vectorize_clients` and `jit_compile`, as
+        `create_in_process_context` takes them.
 
     Raises:
       WorkerFailure: If none becomes ready.
     """
     self._cpus = cpus_per_actor
     self._max_concurrent_clients = max_concurrent_clients
-    self._vectorize_clients = vectorize_clients
+    self._together = together
     self._start_timeout = start_timeout
     self._slots: list[Slot] = []
     # Ids of machines that have slots, or no room for one.
@@ -131,7 +132,7 @@ class Fleet:
           each,
           resources.threads_per_operation(),
           self._max_concurrent_clients,
-          self._vectorize_clients,
+          self._together,
         ),
       )
       for _ in range(count)

@@ -38,6 +38,7 @@ class Engine:
     default_num_clients: int = 0,
     dataset_cache_bytes: int = 256 << 20,
     vectorize_clients: str = 'auto',
+    jit_compile: str = 'auto',
   ):
     """Takes the arguments of `create_in_process_context`."""
     for name, value in (
@@ -47,7 +48,7 @@ class Engine:
       if value < 0:
         raise ValueError(f'`{name}` must be at least 0, got {value!r}.')
     self.resources = resources.Resources(
-      max_concurrent_clients, devices, vectorize_clients
+      max_concurrent_clients, devices, vectorize_clients, jit_compile
     )
     self.datasets = dataset_cache.DatasetCache(dataset_cache_bytes)
     self._default_num_clients = default_num_clients

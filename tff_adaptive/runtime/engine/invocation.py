@@ -122,6 +122,13 @@ class Invocation:
           self._run_together(phase, phase.together)
           return
         except lockstep.GroupFailed as e:
+          if self.resources.jit_compile and not phase.together.cannot_compile:
+            phase.together.cannot_compile = str(e).partition('\n')[0]
+            _logger.warning(
+              'Clients train without XLA: %s', phase.together.cannot_compile
+            )
+            self._run_clients(phase)
+            return
           # Alone, to find the client that fails.
           self._run_alone(phase)
           # None does, so it is due to the form for several clients.
@@ -150,7 +157,9 @@ class Invocation:
     self, phase: phases.Phase, together: lockstep.Together
   ) -> None:
     """Runs clients in groups, each in one call, and accumulates them."""
-    rows = lockstep.joined([c[together.data.slot] for c in self.clients])
+    rows = lockstep.joined(
+      [c[together.data.slot] for c in self.clients], self.resources.jit_compile
+    )
     shared = [self.server[leaf.slot] for leaf in phase.fold.shared]
     totals = [self.server[slot] for slot in phase.zero]
     kept: dict[int, nodes_lib.ClientTensors] = {}
@@ -175,8 +184,13 @@ class Invocation:
       self.resources.max_concurrent_clients,
       together.received_bytes,
     )
+    compiled = self.resources.jit_compile
     size = lockstep.rounded_up(max(map(len, members)))
-    function = together.function(size, rows.padded_size, rows.components)
+    if compiled:  # A single client would not be vectorized.
+      size = max(2, size)
+    function = together.function(
+      size, rows.padded_size, rows.components, compiled
+    )
     shared = [self.server[leaf.slot] for leaf in together.shared]
 
     def run(place: int) -> dict[int, tf.Tensor]:

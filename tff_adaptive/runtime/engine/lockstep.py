@@ -5,6 +5,7 @@ batches and the phase's client function has a cohort form; otherwise clients run
 one at a time.
 """
 
+import contextlib
 import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from tff_adaptive import cohorts
+from tff_adaptive import vectorizing
 from tff_adaptive.runtime import tff_functions
 from tff_adaptive.runtime.engine import dataset_cache
 from tff_adaptive.runtime.engine import fused as fused_lib
@@ -55,11 +57,14 @@ def rounded_up(count: int) -> int:
   return -(-count // step) * step
 
 
-def joined(data: Sequence[dataset_cache.ClientData]) -> Rows:
+def joined(
+  data: Sequence[dataset_cache.ClientData], few_sizes: bool = False
+) -> Rows:
   """Joins the rows of several clients.
 
   Args:
     data: The clients' data, as `dataset_cache.client_data` returns them.
+    few_sizes: Whether to append rows, so that few numbers of rows occur.
 
   Raises:
     CannotVectorize: If their batches are not known or have other sizes.
@@ -95,19 +100,16 @@ def joined(data: Sequence[dataset_cache.ClientData]) -> Rows:
   if len(shapes) > 1:
     raise CannotVectorize('clients have examples of different shapes')
   ends = list(itertools.accumulate(sizes))
+  appended = rounded_up(ends[-1]) - ends[-1] if few_sizes else 0
   with tf.device('/device:CPU:0'):
     # In NumPy, which slices a thousand small tensors at a tenth of the time.
-    components = [
-      tf.constant(
-        np.concatenate(
-          [
-            np.asarray(rows.components[i])[rows.begin : rows.end]
-            for rows in found
-          ]
-        )
-      )
-      for i in range(len(first.components))
-    ]
+    components = []
+    for i in range(len(first.components)):
+      parts = [
+        np.asarray(rows.components[i])[rows.begin : rows.end] for rows in found
+      ]
+      last = np.repeat(parts[-1][-1:], appended, axis=0)
+      components.append(tf.constant(np.concatenate([*parts, last])))
   begins = [end - n for end, n in zip(ends, sizes, strict=True)]
   return Rows(components, begins, ends, size)
 
@@ -179,6 +181,7 @@ class Together:
   """A phase's client function for several clients at once.
 
   Attributes:
+    cannot_compile: Why XLA does not compile it; empty unless that failed.
     shared: Leaves of `fused.inputs` at the server.
     own: Leaves of `fused.inputs` at clients, without the data.
     data: The leaf of the clients' data.
@@ -195,6 +198,7 @@ class Together:
     Raises:
       CannotVectorize: If it has no form for several.
     """
+    self.cannot_compile = ''
     self._fused = fused
     data = [leaf for leaf in fused.inputs if leaf.spec.dtype == tf.variant]
     readers = [
@@ -220,10 +224,16 @@ class Together:
     ]
     self.received_bytes = fused.shared_bytes
     self.output_slots = [leaf.slot for leaf in fused.outputs]
-    self._functions: dict[tuple[int, int], tff_functions.FastFunction] = {}
+    self._functions: dict[
+      tuple[int, int, bool], tff_functions.FastFunction
+    ] = {}
 
   def function(
-    self, clients: int, batch_size: int, components: Sequence[tf.Tensor]
+    self,
+    clients: int,
+    batch_size: int,
+    components: Sequence[tf.Tensor],
+    jit_compile: bool,
   ) -> tff_functions.FastFunction:
     """Returns the function for a number of clients, traced once.
 
@@ -234,7 +244,8 @@ class Together:
     Raises:
       CannotVectorize: If TensorFlow cannot vectorize it.
     """
-    key = clients, batch_size
+    jit_compile = jit_compile and not self.cannot_compile
+    key = clients, batch_size, jit_compile
     if key not in self._functions:
       specs = [
         *fused_lib.specs_of(self.shared),
@@ -249,8 +260,15 @@ class Together:
       body.__name__ = f'clients_{clients}_batch_{batch_size}'
       try:
         # Not `wrap_function`, in whose graphs Keras builds no models.
-        traced = tf.function(body, input_signature=specs, autograph=False)
-        concrete = traced.get_concrete_function()
+        options = dict(input_signature=specs, autograph=False)
+        with vectorizing.for_xla() if jit_compile else contextlib.nullcontext():
+          concrete = tf.function(body, **options).get_concrete_function()
+        if jit_compile:
+          # Around the function: TensorFlow vectorizes in none that is compiled.
+          inner = concrete
+          concrete = tf.function(
+            lambda *tensors: inner(*tensors), jit_compile=True, **options
+          ).get_concrete_function()
         self._functions[key] = tff_functions.FastFunction(concrete)
       except (ValueError, TypeError, NotImplementedError) as e:
         reason = str(e).partition('\n')[0]

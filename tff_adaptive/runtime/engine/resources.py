@@ -42,14 +42,19 @@ class Resources:
     max_concurrent_clients: int | None = None,
     devices: Sequence[str] | None = None,
     vectorize_clients: str = 'auto',
+    jit_compile: str = 'auto',
   ):
     """Takes the arguments of `create_in_process_context`."""
-    if vectorize_clients not in ('auto', 'true', 'false'):
-      raise ValueError(
-        "`vectorize_clients` must be 'auto', 'true' or 'false', got"
-        f' {vectorize_clients!r}.'
-      )
+    for name, choice in (
+      ('vectorize_clients', vectorize_clients),
+      ('jit_compile', jit_compile),
+    ):
+      if choice not in ('auto', 'true', 'false'):
+        raise ValueError(
+          f"`{name}` must be 'auto', 'true' or 'false', got {choice!r}."
+        )
     self.vectorize_clients = vectorize_clients
+    self._jit_compile = jit_compile
     if max_concurrent_clients is not None and max_concurrent_clients < 1:
       raise ValueError(
         '`max_concurrent_clients` must be at least 1 or None (chosen from'
@@ -83,10 +88,17 @@ class Resources:
     if self.vectorize_clients == 'auto' and (received_bytes is None or loops):
       return False
     return sharing.train_together(
-      self.vectorize_clients,
-      received_bytes or 0,
-      any('GPU' in device for device in self.devices),
+      self.vectorize_clients, received_bytes or 0, self._on_gpu
     )
+
+  @property
+  def _on_gpu(self) -> bool:
+    return any('GPU' in device for device in self.devices)
+
+  @property
+  def jit_compile(self) -> bool:
+    """Whether XLA compiles the steps of clients that train together."""
+    return sharing.compiles(self._jit_compile, self._on_gpu)
 
   def submit(
     self, function: Callable[[int], _Result], index: int

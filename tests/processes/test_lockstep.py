@@ -12,6 +12,7 @@ from tff_adaptive import algorithms
 from tff_adaptive import models
 from tff_adaptive import runtime
 from tff_adaptive.runtime import rows
+from tff_adaptive.runtime.engine import resources
 
 from . import linear
 
@@ -183,6 +184,21 @@ def test_data_may_be_datasets_or_lists_and_losses_sums():
   lists = [list(_as_dataset(own)) for own in arrays]
   for data in ([_as_dataset(own) for own in arrays], lists):
     _check_equal(_run(process, 'true', data), alone)
+
+
+def test_rows_of_common_tensors_are_copied_for_a_gpu(monkeypatch):
+  process = algorithms.build('fedadam', model_fn(2))
+  one = tf.nest.map_structure(lambda *parts: np.concatenate(parts), *clients())
+  common = tf.nest.map_structure(tf.constant, one)
+  ends = np.cumsum(_SIZES)
+  data = [
+    rows.RowBatches(common, _BATCH, int(end - size), int(end))
+    for size, end in zip(_SIZES, ends)
+  ]
+  alone = _run(process, 'false', data)
+  monkeypatch.setattr(resources.Resources, 'on_gpu', True)
+  for choice in ('true', 'false'):
+    _check_equal(_run(process, 'true', data, jit_compile=choice), alone)
 
 
 def test_bits_do_not_depend_on_threads():

@@ -158,7 +158,9 @@ class Invocation:
   ) -> None:
     """Runs clients in groups, each in one call, and accumulates them."""
     rows = lockstep.joined(
-      [c[together.data.slot] for c in self.clients], self.resources.jit_compile
+      [c[together.data.slot] for c in self.clients],
+      few_sizes=self.resources.jit_compile,
+      alone=self.resources.on_gpu,
     )
     shared = [self.server[leaf.slot] for leaf in phase.fold.shared]
     totals = [self.server[slot] for slot in phase.zero]
@@ -181,7 +183,10 @@ class Invocation:
     members = lockstep.groups(
       block,
       rows,
-      self.resources.max_concurrent_clients,
+      # A GPU is kept busy by more clients in a call, not by more calls.
+      len(self.resources.devices)
+      if self.resources.on_gpu
+      else self.resources.max_concurrent_clients,
       together.received_bytes,
     )
     compiled = self.resources.jit_compile

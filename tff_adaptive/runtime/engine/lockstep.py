@@ -58,13 +58,17 @@ def rounded_up(count: int) -> int:
 
 
 def joined(
-  data: Sequence[dataset_cache.ClientData], few_sizes: bool = False
+  data: Sequence[dataset_cache.ClientData],
+  few_sizes: bool = False,
+  alone: bool = False,
 ) -> Rows:
   """Joins the rows of several clients.
 
   Args:
     data: The clients' data, as `dataset_cache.client_data` returns them.
     few_sizes: Whether to append rows, so that few numbers of rows occur.
+    alone: Whether to leave out other clients' rows of common tensors, as for a
+      GPU, to which the rows are copied.
 
   Raises:
     CannotVectorize: If their batches are not known or have other sizes.
@@ -76,7 +80,7 @@ def joined(
       raise CannotVectorize('the batches of a client are not known beforehand')
     found.append(rows)
   first = found[0]
-  if all(
+  if not alone and all(
     rows.batch_size == first.batch_size
     and all(a is b for a, b in zip(rows.components, first.components))
     for rows in found
@@ -108,8 +112,11 @@ def joined(
       parts = [
         np.asarray(rows.components[i])[rows.begin : rows.end] for rows in found
       ]
-      last = np.repeat(parts[-1][-1:], appended, axis=0)
-      components.append(tf.constant(np.concatenate([*parts, last])))
+      whole = np.concatenate(parts)
+      if appended:
+        last = np.repeat(whole[-1:], appended, axis=0)
+        whole = np.concatenate([whole, last])
+      components.append(tf.constant(whole))
   begins = [end - n for end, n in zip(ends, sizes, strict=True)]
   return Rows(components, begins, ends, size)
 

@@ -88,17 +88,18 @@ class Resources:
     if self.vectorize_clients == 'auto' and (received_bytes is None or loops):
       return False
     return sharing.train_together(
-      self.vectorize_clients, received_bytes or 0, self._on_gpu
+      self.vectorize_clients, received_bytes or 0, self.on_gpu
     )
 
   @property
-  def _on_gpu(self) -> bool:
+  def on_gpu(self) -> bool:
+    """Whether clients run on a GPU."""
     return any('GPU' in device for device in self.devices)
 
   @property
   def jit_compile(self) -> bool:
     """Whether XLA compiles the steps of clients that train together."""
-    return sharing.compiles(self._jit_compile, self._on_gpu)
+    return sharing.compiles(self._jit_compile, self.on_gpu)
 
   def submit(
     self, function: Callable[[int], _Result], index: int

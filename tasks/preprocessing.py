@@ -40,6 +40,7 @@ class Recipe:
   Attributes:
     batch_size: Number of rows in a batch; the last, short one is kept.
     shuffle: Whether to shuffle each pass.
+    buffer_size: Size of the shuffle buffer; None for one that holds all.
     epochs: Number of passes over the client's examples.
     max_elements: Maximum number of examples of all passes; None for no limit.
     first: If given, only this number of first examples is used.
@@ -55,6 +56,7 @@ class Recipe:
 
   batch_size: int
   shuffle: bool = True
+  buffer_size: Optional[int] = None
   epochs: int = 1
   max_elements: Optional[int] = None
   first: Optional[int] = None
@@ -88,11 +90,27 @@ class Recipe:
     self, count: int, wanted: int, generator: Optional[np.random.Generator]
   ) -> Iterator[np.ndarray]:
     while wanted > 0:
-      places = (
-        np.arange(count) if generator is None else generator.permutation(count)
-      )
+      if generator is None:
+        places = np.arange(count)
+      elif self.buffer_size is None or count <= self.buffer_size:
+        places = generator.permutation(count)
+      else:
+        places = _through_buffer(count, self.buffer_size, generator)
       yield places[:wanted]
       wanted -= count
+
+
+def _through_buffer(
+  count: int, size: int, generator: np.random.Generator
+) -> np.ndarray:
+  """Draws the order of `tf.data.Dataset.shuffle` with a small buffer."""
+  buffer = np.arange(size)
+  order = np.empty(count, np.int64)
+  for place, following in enumerate(range(size, count)):
+    drawn = generator.integers(size)
+    order[place], buffer[drawn] = buffer[drawn], following
+  order[count - size :] = generator.permutation(buffer)
+  return order
 
 
 def batch_seed(seed: tf.Tensor, index: Any) -> tf.Tensor:

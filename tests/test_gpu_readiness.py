@@ -117,10 +117,11 @@ def device(dataset):
   return iter(dataset)._iterator_resource.device.rpartition('device:')[2]
 
 task = tasks.create('digits', data='synthetic')
+options = dict(seed=1, cache_bytes=2**30)
 for clients in (
   datasets.ClientDatasets(task.datasets, seed=1),
-  batches.ClientBatches(task.datasets, seed=1, as_lists=False),
-  batches.ClientBatches(task.datasets, seed=1),
+  batches.training_clients(task.datasets, as_lists=False, **options),
+  batches.training_clients(task.datasets, as_lists=True, **options),
 ):
   client = clients.client_ids[0]
   found = clients.for_client(client, 1)

@@ -19,7 +19,8 @@ _TASKS = tiers.every_task()
 
 
 def clients_of(task, seed=3, **options):
-  return batches.ClientBatches(task.datasets, seed=seed, **options)
+  options = {'cache_bytes': 2**30, 'as_lists': True, **options}
+  return batches.training_clients(task.datasets, seed=seed, **options)
 
 
 def leaves(found):
@@ -44,8 +45,8 @@ def test_the_rows_are_those_of_the_pipeline(name):
   if name == 'gld23k':
     pytest.skip('its training images are cropped at random')
   task = tasks.create(name, data='synthetic', **options)
-  assert data.has_recipe(task.datasets)
   clients = clients_of(task)
+  assert isinstance(clients, batches.ClientBatches)
   for client in clients.client_ids[:2]:
     raw = task.datasets.train_data.create_tf_dataset_for_client(client)
     expected = list(task.datasets.train_preprocess_fn(raw))

@@ -1,6 +1,7 @@
 """Clients' batches from arrays, without a `tf.data` pipeline per client.
 
-For tasks whose preprocessing has a `tasks.preprocessing.Recipe`. Deterministic
+For tasks whose preprocessing has a `tasks.preprocessing.Recipe`, or can be read
+as one (`pipelines`). Deterministic
 steps are applied once per client and cached as arrays; a round draws an order
 for each client of the cohort, gathers the rows and maps those of the whole
 cohort in one call.
@@ -13,11 +14,13 @@ from typing import Any, Optional
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
+from absl import logging
 
 from tasks import preprocessing
 from tff_adaptive import structures
 from tff_adaptive.lab.training import seeds
 from tff_adaptive.lab.training.data import datasets as data
+from tff_adaptive.lab.training.data import pipelines
 from tff_adaptive.runtime import rows as rows_lib
 
 # Memory for the mapped batches of a cohort. A bag of words takes 40 kB a
@@ -33,15 +36,17 @@ def training_clients(
   as_lists: bool,
   **more: Any,
 ) -> data.ClientDatasets:
-  """Builds a task's training clients, array-based if it has a recipe.
+  """Builds a task's training clients, array-based if there is a recipe.
 
   Args:
     datasets, seed, cache_bytes, as_lists: As `ClientBatches` takes them.
     **more: Its further arguments; `one_pass` is ignored without a recipe.
   """
-  if data.has_recipe(datasets):
+  recipe = _recipe_of(datasets)
+  if recipe is not None:
     return ClientBatches(
       datasets,
+      recipe,
       seed=seed,
       cache_bytes=cache_bytes,
       as_lists=as_lists,
@@ -51,6 +56,35 @@ def training_clients(
   return data.ClientDatasets(
     datasets, seed=seed, cache_bytes=cache_bytes, **more
   )
+
+
+def _recipe_of(
+  datasets: tff.simulation.baselines.BaselineTaskDatasets,
+) -> Optional[preprocessing.Recipe]:
+  """Returns the recipe of a task's preprocessing, or what can be read as one.
+
+  Examples must be stacked, so they need static shapes.
+  """
+  element = datasets.train_data.element_type_structure
+  function = datasets.train_preprocess_fn
+  if function is None or not all(
+    isinstance(spec, tf.TensorSpec) and spec.shape.is_fully_defined()
+    for spec in tf.nest.flatten(element)
+  ):
+    return None
+  recipe: Optional[preprocessing.Recipe] = getattr(function, 'recipe', None)
+  if recipe is not None:
+    return recipe if isinstance(element, Mapping) else None
+  if data.takes_seed(function):
+    return None  # It derives its randomness itself, and is traced once.
+  recipe, reason = pipelines.read(function, element)
+  if reason:
+    logging.warning(
+      'Clients are preprocessed by tf.data, some 10 ms for each client and '
+      'round, because its pipeline cannot be read: %s.',
+      reason.partition('\n')[0].rstrip('.'),
+    )
+  return recipe
 
 
 class ClientBatches(data.ClientDatasets):
@@ -66,6 +100,7 @@ class ClientBatches(data.ClientDatasets):
   def __init__(
     self,
     datasets: tff.simulation.baselines.BaselineTaskDatasets,
+    recipe: preprocessing.Recipe,
     *,
     seed: int,
     cache_bytes: int = 2 * 2**30,
@@ -76,7 +111,8 @@ class ClientBatches(data.ClientDatasets):
     """Initializes the clients; reads no data yet.
 
     Args:
-      datasets: The task's datasets, for which `data.has_recipe` is true.
+      datasets: The task's datasets.
+      recipe: Their preprocessing.
       seed: The run's seed.
       cache_bytes: Memory for rows, in bytes; least recently used clients are
         dropped first.
@@ -88,7 +124,7 @@ class ClientBatches(data.ClientDatasets):
     super().__init__(
       datasets, seed=seed, cache_bytes=cache_bytes, max_steps=max_steps
     )
-    self._recipe: preprocessing.Recipe = datasets.train_preprocess_fn.recipe
+    self._recipe = recipe
     if one_pass:
       self._recipe = dataclasses.replace(
         self._recipe, epochs=1, max_elements=None

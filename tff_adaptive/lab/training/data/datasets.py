@@ -118,25 +118,6 @@ def without_elements(batches: Batches) -> Batches:
   return batches.take(0) if isinstance(batches, tf.data.Dataset) else []
 
 
-def has_recipe(
-  datasets: tff.simulation.baselines.BaselineTaskDatasets,
-) -> bool:
-  """Returns whether a task can be preprocessed on arrays.
-
-  This requires a preprocessing function with a `recipe`, as built by
-  `tasks.preprocessing`, and examples that are dictionaries of static shapes.
-  """
-  element = datasets.train_data.element_type_structure
-  return (
-    hasattr(datasets.train_preprocess_fn, 'recipe')
-    and isinstance(element, Mapping)
-    and all(
-      isinstance(spec, tf.TensorSpec) and spec.shape.is_fully_defined()
-      for spec in tf.nest.flatten(element)
-    )
-  )
-
-
 def nbytes(tensors: structures.Structure) -> int:
   """Computes the bytes of tensors or arrays, including those of strings."""
   total = 0

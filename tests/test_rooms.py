@@ -39,8 +39,9 @@ _MAY_USE = {
   'tasks_package': set(),
   'tff_internals': {'errors'},
   'vectorizing': set(),
-  # What only declares the forms of client computations.
-  'runtime': {'cohorts'},
+  # What declares and vectorizes the forms of client computations, and knows no
+  # more of them.
+  'runtime': {'cohorts', 'vectorizing'},
   'optimizers': _BASE,
   'privacy': _BASE,
   'processes': _BASE | {'optimizers', 'privacy'},

@@ -104,6 +104,10 @@ def optimized_graph(
   Function calls are inlined; remaining ones are marked such that Grappler does
   not optimize them again at run time.
   """
+  result = block.type_signature.result
+  if tff.types.contains_only(result, lambda t: isinstance(t, tff.StructType)):
+    # Of nothing to compute, as metrics that no model has, Grappler logs errors.
+    return block.proto.tensorflow
   optimized = compiled_computation_transformations.optimize_tensorflow_comp(
     block, _OPTIMIZATIONS
   )

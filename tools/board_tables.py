@@ -17,6 +17,7 @@ _ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(_ROOT))
 
 # pylint: disable=g-import-not-at-top
+from tff_adaptive import drawing  # noqa: E402
 from tff_adaptive import errors  # noqa: E402
 from tff_adaptive.lab.board import entries  # noqa: E402
 from tff_adaptive.lab.board import page  # noqa: E402
@@ -81,8 +82,8 @@ def main() -> None:
   for group, (table, picture) in FILES.items():
     standings = standings_of(group)
     files.write_atomically(FOLDER / table, csv_of(standings).encode('utf-8'))
-    drawn = pictures.as_svg(pictures.draw(standings)['budgets'])
-    files.write_atomically(FOLDER / picture, drawn.encode('utf-8'))
+    drawn = drawing.image(pictures.draw(standings)['budgets'], 'svg')
+    files.write_atomically(FOLDER / picture, drawn)
 
 
 if __name__ == '__main__':

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import jinja2
 
+from tff_adaptive import drawing
 from tff_adaptive.lab.board import entries as entries_lib
 from tff_adaptive.lab.board import pictures
 from tff_adaptive.lab.board import references as references_lib
@@ -37,8 +38,11 @@ def write(
   """
   standings = standings_lib.of_entries(entries, references, names)
   main = standings_lib.main_table(standings)
-  drawn = pictures.draw(standings)
-  vectors = {name: pictures.as_svg(chart) for name, chart in drawn.items()}
+  images = {
+    name: drawing.images(drawn, ['svg', 'pdf'])
+    for name, drawn in pictures.draw(standings).items()
+  }
+  vectors = {name: of['svg'].decode('utf-8') for name, of in images.items()}
   contents = {
     'board.html': _render(standings, main, vectors, references),
     'board.csv': as_csv(main),
@@ -48,8 +52,8 @@ def write(
   files.make_folder(folder)
   for name, text in contents.items():
     files.write_atomically(folder / name, text.encode('utf-8'))
-  for name, chart in drawn.items():
-    files.write_atomically(folder / f'{name}.pdf', pictures.as_pdf(chart))
+  for name, of in images.items():
+    files.write_atomically(folder / f'{name}.pdf', of['pdf'])
   return '\n'.join(
     [
       *formatting.aligned([main.head, *main.rows], left=2),

@@ -5,7 +5,6 @@ from typing import Any
 
 import altair as alt
 import numpy as np
-import vl_convert
 
 from tff_adaptive.lab.board import standings as standings_lib
 
@@ -19,24 +18,17 @@ _TAUS = np.geomspace(0.25, 4.0, 97)
 _SIZE: Mapping[str, Any] = {'width': 520, 'height': 340}
 
 
-def draw(standings: standings_lib.Standings) -> dict[str, Any]:
-  """Draws all pictures, by name."""
+def draw(standings: standings_lib.Standings) -> dict[str, dict[str, Any]]:
+  """Returns all pictures' Vega-Lite specifications, by name."""
   makers: Mapping[str, Callable[..., Any]] = {
     'budgets': _budgets,
     'places': _places,
     'profiles': _profiles,
   }
-  return {name: make(standings) for name, make in makers.items()}
-
-
-def as_svg(chart: Any) -> str:
-  """Renders a picture as SVG."""
-  return vl_convert.vegalite_to_svg(chart.to_dict())
-
-
-def as_pdf(chart: Any) -> bytes:
-  """Renders a picture as PDF."""
-  return vl_convert.vegalite_to_pdf(chart.to_dict())
+  drawn = {name: make(standings).to_dict() for name, make in makers.items()}
+  for specification in drawn.values():
+    del specification['config']  # The theme is that of `drawing`.
+  return drawn
 
 
 def _method(standings: standings_lib.Standings) -> alt.Color:

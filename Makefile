@@ -102,7 +102,7 @@ clean:
 INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python
 
 # Files alone: building makes folders beside them, which are always newer.
-$(VENV)/.installed: requirements.txt pyproject.toml $(wildcard $(addprefix tools/tff_today/*.,py pth toml)) | $(VENV)/bin/python
+$(VENV)/.installed: requirements.txt $(wildcard $(addprefix tools/tff_today/*.,py pth toml)) | $(VENV)/bin/python
 ifneq ($(PORTABLE),)
 	$(PY) tools/portable_tff.py build/portable > /dev/null
 	grep -v '^tensorflow-federated==' requirements.txt > build/portable/requirements.txt

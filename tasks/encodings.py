@@ -6,6 +6,7 @@ tokens. An empty cell becomes its column's mean, or zeros in a column of words.
 """
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from typing import Any, Optional
 
@@ -86,6 +87,7 @@ class TableEncoding(Encoding):
     fill: np.ndarray,
     shift: np.ndarray,
     scale: np.ndarray,
+    marks: columns_lib.Marks = ('.', None),
   ):
     """Takes the columns and their statistics.
 
@@ -96,8 +98,10 @@ class TableEncoding(Encoding):
         of a row, as the next two, or for every channel of an image.
       shift: Offsets to subtract from numbers.
       scale: Divisors to apply afterwards.
+      marks: Decimal mark and mark of thousands of numbers in text.
     """
     self.columns, self._shape = tuple(columns), shape
+    self._decimal, self._thousands = marks
     self._statistics = dict(fill=fill, shift=shift, scale=scale)
     self._words = [c for c in self.columns if c.kind == 'words']
     layers = tf.keras.layers
@@ -156,6 +160,12 @@ class TableEncoding(Encoding):
     cells = tf.strings.strip(rows)
     of_words = [c.kind == 'words' for c in self.columns]
     numbers = tf.boolean_mask(cells, np.logical_not(of_words), axis=1)
+    if self._thousands:
+      mark = re.escape(self._thousands)
+      numbers = tf.strings.regex_replace(numbers, mark, '')
+    if self._decimal != '.':
+      mark = re.escape(self._decimal)
+      numbers = tf.strings.regex_replace(numbers, mark, '.')
     numbers = tf.where(tf.equal(numbers, ''), 'nan', numbers)
     return self._encode(
       tf.strings.to_number(numbers, tf.float64),
@@ -252,7 +262,7 @@ def fit(
       low, high = columns_lib.range_of(schema, column.name)
       fill[part] = shift[part] = (low + high) / 2
       scale[part] = (high - low) / 2
-  return TableEncoding(columns, shape, fill, shift, scale)
+  return TableEncoding(columns, shape, fill, shift, scale, examples.marks)
 
 
 def _with_schema(

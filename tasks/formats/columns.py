@@ -21,10 +21,9 @@ Marks = tuple[str, Optional[str]]
 # Maximum number of different words in a column, and length of a word.
 _MOST_WORDS = 1000
 _LONGEST = 1000
-# Currencies, signs and digits in groups, which `numbers` may not accept.
-_LIKE_A_NUMBER = (
-  r"[-+$€£¥ ]*[0-9][0-9.,'\s\u00a0\u202f]*(?:[eE][-+]?[0-9]+)?[%$€£¥]?"
-)
+# Digits, signs and marks of any script, perhaps before a unit, which `numbers`
+# may not accept: '12%', '$1', '(1.50)', '5 kg'. '10-19' and 'A1' are words.
+_LIKE_A_NUMBER = r"\W*\d[\d.,'\u2019_\s]*(?:[eE][-+]?\d+)?(?:\W*|\s[^\W\d]+)"
 _PLAIN = re.compile(r'[+-]?[0-9]+(\.[0-9]*)?')
 
 
@@ -138,11 +137,12 @@ class Cells:
       self.wrong(f'a finite number was expected, got {values[wrong][0]}.', rows)
     return values
 
-  def words(self, forced: bool) -> tuple[pandas.Series, Column]:
+  def words(self, forced: bool, marks: Marks) -> tuple[pandas.Series, Column]:
     """Returns words, '' for empty cells, and the column.
 
     Args:
       forced: Whether they are words although they look like something else.
+      marks: Marks of numbers, for the error.
 
     Raises:
       DataError: If they look like numbers or times, are too many or too long.
@@ -151,13 +151,12 @@ class Cells:
     found = words[words != '']
     distinct = pandas.Series(sorted(set(found)), dtype=object)
     if not forced:
-      like = distinct.str.fullmatch(_LIKE_A_NUMBER)
+      like = like_numbers(distinct)
       if like.mean() > 0.5:
-        other = distinct[~like]
-        odd = other.iloc[0] if len(other) else distinct.iloc[0]
+        odd = unreadable(distinct, marks)
         self.wrong(
           f'{like.sum():,} of its {len(like):,} different words look like '
-          f'numbers, but not all are, such as {odd[:40]!r}; correct them, give '
+          f'numbers, but {odd[:40]!r} cannot be read as one; correct it, give '
           'the marks by --table_decimal and --table_thousands, or, if they are '
           'words, name the column in --table_words.',
           words == odd,
@@ -169,11 +168,13 @@ class Cells:
           'days since a date), exclude the column with --table_features, or '
           'name it in --table_words.'
         )
-    if len(distinct) > _MOST_WORDS:
+    unique = len(distinct) > 50 and len(distinct) * 2 > len(found)
+    if len(distinct) > _MOST_WORDS or (unique and not forced):
       self.wrong(
-        f'it has {len(distinct):,} different words, and every one is an input '
-        f'of the model, of which there are {_MOST_WORDS:,} at most; exclude it '
-        'with --table_features, or learn from it alone with --table_text.'
+        f'it has {len(distinct):,} different words in {len(found):,} rows, and '
+        'every one is an input of the model; exclude it with --table_features, '
+        'learn from it alone with --table_text, or, if there are at most '
+        f'{_MOST_WORDS:,}, name it in --table_words.'
       )
     if max(map(len, distinct)) > _LONGEST:
       self.wrong(f'a word has {_LONGEST:,} characters at most.')
@@ -236,11 +237,30 @@ def _are_times(words: pandas.Series) -> bool:
   return True
 
 
+def like_numbers(words: pandas.Series) -> pandas.Series:
+  """Returns which words look like numbers, be they readable or not."""
+  return words.str.fullmatch(_LIKE_A_NUMBER)
+
+
+def unreadable(words: pandas.Series, marks: Marks) -> str:
+  """Returns the first word that is no number."""
+  for word in words:
+    if read_numbers(pandas.Series([word], dtype=object), marks) is None:
+      return word
+  return words.iloc[0]
+
+
 def read_numbers(cells: pandas.Series, marks: Marks) -> Optional[np.ndarray]:
   """Reads numbers in text; returns float64 [rows], or None if one is none."""
   decimal, thousands = marks
   words = clean(cells)
   if thousands:
+    # Groups of three, or of two as in India: '28.2' is no 282.
+    mark, point = re.escape(thousands), re.escape(decimal)
+    groups = rf'[-+]?\d{{1,3}}(?:{mark}\d\d\d?)*{mark}\d\d\d(?:{point}\d*)?'
+    grouped = words[words.str.contains(thousands, regex=False)]
+    if not grouped.str.fullmatch(groups).all():
+      return None
     words = words.str.replace(thousands, '', regex=False)
   if decimal != '.':
     if words.str.contains('.', regex=False).any():
@@ -272,6 +292,7 @@ def names_of(
   alike: dict[str, list[str]] = {}
   for word in sorted(set(table.values())):
     folded = unicodedata.normalize('NFKC', word).casefold()
+    folded = re.sub('[\u200b-\u200f\ufeff]', '', folded)  # Of width zero.
     alike.setdefault(' '.join(re.split(r'[\s_-]+', folded)), []).append(word)
   notes = [
     f'The {what} {listed(same)} differ in spelling only, and count as '
@@ -282,9 +303,14 @@ def names_of(
   return words.map(table), notes
 
 
+def is_number(word: Any) -> bool:
+  """Returns whether a label is a number, or text of one."""
+  return _PLAIN.fullmatch(str(word).strip()) is not None
+
+
 def _value(word: str) -> Any:
   """Returns a word's number, or the word."""
-  if _PLAIN.fullmatch(word) is None:
+  if not is_number(word):
     return word
   whole, _, decimals = word.partition('.')
   decimals = decimals.rstrip('0')

@@ -28,12 +28,12 @@ from tasks.formats import weight_files
 DEFAULT_CLIENT = 'client'
 # Delimiters; spreadsheets in some locales write semicolons.
 _DELIMITERS = ',;\t'
-_SPLIT = re.compile(
-  '(?:(?P<train>train(?:ing)?)|(?P<test>test(?:ing)?)'
-  '|(?P<validation>val|valid|validation|dev))'
-  r'(?:[-_]?[0-9]+(?:-of-[0-9]+)?)?',
-  re.IGNORECASE,
-)
+# Words of names such as test.csv, adult_train.csv, val-00000-of-00001.parquet.
+_SPLITS = {
+  **dict.fromkeys(('train', 'training'), 'train'),
+  **dict.fromkeys(('test', 'testing'), 'test'),
+  **dict.fromkeys(('val', 'valid', 'validation', 'dev'), 'validation'),
+}
 # Parts of one table, in datasets' naming: data-00000-of-00004.parquet.
 _PIECE = re.compile(r'.*-[0-9]+-of-[0-9]+')
 # Row numbers of pandas and of spreadsheets.
@@ -119,8 +119,8 @@ def _wrong(where: Any, told: str) -> NoReturn:
 
 
 def _split_of(path: pathlib.Path) -> Optional[str]:
-  found = _SPLIT.fullmatch(path.stem)
-  return found and found.lastgroup
+  words = re.split(r'[\W_\d]+', path.stem.lower())
+  return next((_SPLITS[word] for word in words if word in _SPLITS), None)
 
 
 def _sources(path: pathlib.Path) -> list[_Source]:
@@ -146,7 +146,11 @@ def _sources(path: pathlib.Path) -> list[_Source]:
         'splits train, test and validation, or rename clients.',
       )
     if 'train' not in splits:
-      _wrong(path, f'there is no split train beside {named[0].name}.')
+      _wrong(
+        path,
+        f'there is no split train beside {named[0].name}, which is named like '
+        'a split; rename it if it is a client.',
+      )
     return [
       dataclasses.replace(source, split=split or '')
       for part, split in zip(found, splits, strict=True)
@@ -223,6 +227,8 @@ def read(path: pathlib.Path, names: Names) -> Examples:
     if name in whole.columns and (empty := whole[name].isna()).any():
       _wrong(f'{where(empty)}, column {name!r}', 'it is empty.')
   described, numbers, words = _convert(whole[features], names, where)
+  if len(described) > 1 or words.shape[1]:
+    notes.append(f'The features are {_summary(described)}.')
   return Examples(
     described,
     numbers,
@@ -291,7 +297,6 @@ def _read_csv(path: pathlib.Path, names: Names) -> pandas.DataFrame:
         header=0,
         names=header,
         decimal=names.marks[0],
-        thousands=names.thousands,
         dtype={n: str for n in kept if n in header},
         index_col=False,
         skipinitialspace=True,
@@ -374,8 +379,6 @@ def _features(
           f'The nameless column {list(frame.columns).index(name) + 1} ({name}) '
           'is left out: it numbers rows.'
         )
-    if len(features) > 1:
-      notes.append(f'The features are {columns_lib.listed(features)}.')
   if not features:
     _wrong(path, 'it has no column for features.')
   for name in names.words:
@@ -388,12 +391,25 @@ def _features(
   return features
 
 
+def _summary(columns: Sequence[columns_lib.Column]) -> str:
+  """Names columns, and how many words they have."""
+  numbers = [c.name for c in columns if c.kind != 'words']
+  words = [
+    f'{c.name[:40]!r} ({len(c.words):,} words)'
+    for c in columns
+    if c.kind == 'words'
+  ]
+  more = [f'{len(words) - 10} more columns of words'] if words[10:] else []
+  named = [columns_lib.listed(numbers)] if numbers else []
+  return ', '.join([*named, *words[:10], *more])
+
+
 def _check_labels(
   sources: Sequence[_Source],
   frames: Sequence[pandas.DataFrame],
   names: Names,
 ) -> None:
-  """Checks that labels are of one type in all files."""
+  """Checks that labels are not numbers in one file and words in another."""
   kinds: dict[bool, Any] = {}
   for source, frame in zip(sources, frames, strict=True):
     known = frame[names.label].dropna()
@@ -405,13 +421,15 @@ def _check_labels(
         f'{source.path}, column {names.label!r}',
         f'one word or number a row was expected, got {cell!r:.40}.',
       )
-    kinds.setdefault(isinstance(cell, str), (source.path, cell))
+    numeric = [columns_lib.is_number(label) for label in known.unique()]
+    if all(numeric) or not any(numeric):
+      kinds.setdefault(all(numeric), (source.path, cell))
   if len(kinds) > 1:
-    (one, number), (other, word) = kinds[False], kinds[True]
+    (one, number), (other, word) = kinds[True], kinds[False]
     _wrong(
       one,
       f'its labels are numbers, such as {number!s:.40}, but those of '
-      f'{other.name} are words, such as {word[:40]!r}; write all of them as '
+      f'{other.name} are words, such as {str(word)[:40]!r}; write all as '
       'words or all as numbers.',
     )
 
@@ -457,7 +475,7 @@ def _convert(
         width=int(np.prod(found.shape[1:])),
       )
     else:
-      words[name], described[name] = source.words(forced)
+      words[name], described[name] = source.words(forced, names.marks)
   wide = [c.name for c in described.values() if c.width > 1]
   if wide and words:
     _wrong(
@@ -490,8 +508,20 @@ def _times(cells: pandas.Series, names: Names) -> pandas.Series:
   found = columns_lib.read_numbers(cells, names.marks)
   if found is not None:
     return pandas.Series(found)
+  found = pandas.to_datetime(cells, format='ISO8601', utc=True, errors='coerce')
+  if found.notna().all():
+    return found
   try:
-    return pandas.to_datetime(cells, format='mixed', utc=True)
+    found, other = (
+      pandas.to_datetime(cells, format='mixed', utc=True, dayfirst=day_first)
+      for day_first in (False, True)
+    )
+    if (unclear := found != other).any():
+      raise ValueError(
+        f'day and month of {cells[unclear].iloc[0]!r} cannot be told apart; '
+        'write 2024-12-31'
+      )
+    return found
   except (TypeError, ValueError, OverflowError) as e:
     raise data_files.DataError(
       f'The column {names.time!r} has cells that are neither numbers nor '

@@ -218,6 +218,12 @@ class Table(shared.Divided):
         raise parameters.ParameterError(
           'path', '{}={given}: {missing}.', given=self.path, missing=missing
         )
+    if self.thousands is not None and self.thousands == self.decimal:
+      raise parameters.ParameterError(
+        'thousands',
+        '{}={given} is also the mark of decimals, {decimal}.',
+        given=self.thousands,
+      )
     if self.partition_by is not None and self.partition != 'continuous':
       raise parameters.ParameterError(
         'partition_by',
@@ -441,9 +447,9 @@ def _labels(
   listed, words = words[: len(given or [])], words[len(given or []) :]
   if given is None:
     classes = sorted(set(words), key=_order)
-    if all(_order(word)[0] == 0 for word in classes):
+    if columns.like_numbers(pandas.Series(classes)).all():
       _check_classes(where, classes, len(words))
-    else:
+    if any(_order(word)[0] for word in classes):
       classes.sort()
     if len(classes) < 2:
       raise data_files.DataError(
@@ -479,7 +485,7 @@ def _order(word: str) -> tuple[int, float, str]:
 
 def _check_classes(where: str, classes: Sequence[str], rows: int) -> None:
   """Checks that numbers are classes rather than values to predict."""
-  whole = all(float(word).is_integer() for word in classes)
+  whole = all(_order(word)[1].is_integer() for word in classes)
   if len(classes) > 50 and (not whole or len(classes) * 2 > rows):
     raise data_files.DataError(
       f'{where} has {len(classes):,} different labels in {rows:,} rows, all of '
@@ -494,20 +500,15 @@ def _numbers(where: str, cells: pandas.Series, marks: Any) -> np.ndarray:
   elif (found := columns.read_numbers(cells, marks)) is not None:
     values = found
   else:
-    words = columns.clean(cells)
-    odd = [w for w in words if columns.read_numbers(_one(w), marks) is None]
+    odd = columns.unreadable(columns.clean(cells), marks)
     raise data_files.DataError(
       f'{where} has labels that are not finite numbers, such as '
-      f'{(odd or list(words))[0][:40]!r}; for classes, give '
-      '--table_target=class.'
+      f'{odd[:40]!r}; give their marks by --table_decimal and '
+      '--table_thousands, or, for classes, --table_target=class.'
     )
   if not np.isfinite(values).all():
     raise data_files.DataError(f'{where} has labels that are not finite.')
   return values
-
-
-def _one(word: str) -> pandas.Series:
-  return pandas.Series([word], dtype=object)
 
 
 def _clients(

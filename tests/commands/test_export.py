@@ -246,7 +246,7 @@ def keras_3(input_shape, num_classes, vocab_size=1):
 """
 
 
-_MIXED = [['3', 'a'], ['', ' b'], ['4', 'new']]
+_MIXED = [['3,5', 'a'], ['', ' b'], ['4', 'new']]
 _ROWS = {
   '--table_features=x,word': _MIXED,
   '--table_text=text': ['some words', '', 'Other WORDS'],
@@ -279,6 +279,7 @@ def test_exported_models_take_rows_of_the_file(
     '--table_path=t.csv',
     f'--model={name}:{version}',
     flag,
+    '--table_decimal=,',
     '--algorithm=fedavg',
     '--client_optimizer=sgd',
     '--client_learning_rate=0.1',

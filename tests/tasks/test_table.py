@@ -159,7 +159,7 @@ def test_words_and_empty_cells_become_inputs(folder):
   )
   age = told[0]['fill']
   assert task.datasets.train_data.notes == (
-    "The features are 'age', 'kind', 'note'.",
+    "The features are 'age', 'kind' (3 words), 'note' (2 words).",
     "2 classes: '0' (3 examples), '1' (3 examples).",
     f"1 empty cell of the column 'age' counts as {age:.6g}, its mean.",
     "1 empty cell of the column 'kind' counts as none of its words.",
@@ -266,6 +266,7 @@ def test_predicted_numbers_have_their_own_unit(folder, scale):
     (('007', '7.00', '8'), ('7.00', '8'), '2 classes'),
     (('Yes', 'yes', 'no'), ('Yes', 'no', 'yes'), "'Yes', 'yes' differ in sp"),
     (('a b', 'A_B', 'c'), ('A_B', 'a b', 'c'), "'A_B', 'a b' differ in sp"),
+    (('a', 'a\u200b', 'c'), ('a', 'a\u200b', 'c'), 'differ in spelling'),
     (('caf\u00e9', 'cafe\u0301', 'x'), ('caf\u00e9', 'x'), '2 classes'),
     ((' yes', 'yes ', 'no'), ('no', 'yes'), '2 classes'),
   ],
@@ -296,6 +297,11 @@ def test_labels_of_two_types(folder):
     tasks.create('table', path='sites')
   for told in ('a.parquet', 'numbers, such as 0', 'b.parquet', "'yes'"):
     assert told in str(error.value)
+  for name, labels in (('a', '01'), ('b', 'ny')):
+    rows = [f'{i},{labels[i % 2]}' for i in range(4)]
+    (folder / 'sites' / f'{name}.csv').write_text('\n'.join(['x,label', *rows]))
+  with pytest.raises(tasks.DataError, match=r'a\.csv: its labels are'):
+    tasks.create('table', path='sites')
 
 
 def test_large_numbers_are_centred_before_they_are_rounded(folder):
@@ -324,6 +330,24 @@ def test_the_last_examples_of_each_client_are_its_test(folder, form):
   assert test == [16, 17, 18, 19, 36, 37, 38, 39]
   with pytest.raises(tasks.DataError, match="no column 'then' for the time"):
     tasks.create('table', path='log.csv', time='then')
+
+
+def test_days_and_months_are_not_guessed(folder):
+  for day, told in (('05/11/2024', 'cannot be told'), ('13 May 2024', None)):
+    rows = [f'{i},{i % 2},{day},{i // 20}' for i in range(40)]
+    path = folder / 'log.csv'
+    path.write_text('\n'.join(['x,label,when,client', *rows]))
+    if told is None:
+      tasks.create('table', path='log.csv', time='when')
+    else:
+      with pytest.raises(tasks.DataError, match=told):
+        tasks.create('table', path='log.csv', time='when')
+
+
+def test_marks_of_numbers_differ(folder):
+  path = write(folder)
+  with pytest.raises(ValueError, match='also the mark of decimals'):
+    tasks.create('table', path=path, decimal=',', thousands=',')
 
 
 def test_splits_are_used_as_such(folder):

@@ -42,6 +42,10 @@ def test_flags_say_how_numbers_are_written(tmp_path):
   assert numbers(tmp_path, text, thousands="'")[:, 0].tolist() == [1234.5, 7]
   with pytest.raises(data_files.DataError, match='look like numbers'):
     numbers(tmp_path, text)
+  # A point that is no mark of thousands is not dropped.
+  with pytest.raises(data_files.DataError, match=r"'28\.2' cannot be read"):
+    numbers(tmp_path, 'a;y\n1.234;0\n28.2;1\n', thousands='.')
+  assert numbers(tmp_path, 'a;y\n1,00,234;0\n', thousands=',') == 100_234
   text = 'a;y\n1,5;0\n2,5;1\n'
   assert numbers(tmp_path, text, decimal=',')[:, 0].tolist() == [1.5, 2.5]
   with pytest.raises(data_files.DataError, match='look like numbers'):
@@ -51,11 +55,17 @@ def test_flags_say_how_numbers_are_written(tmp_path):
 @pytest.mark.parametrize(
   'cells, told',
   [
-    (('1', '2', 'x'), "2 of its 3 different words look like.*such as 'x'"),
-    (('1_0', '2', '3'), "such as '1_0'"),
+    (('1', '2', 'x'), "2 of its 3 different words look like.*'x' cannot be"),
+    (('1_0', '2', '3'), "'1_0' cannot be read"),
+    (('\u22121.5', '2', '3'), 'look like numbers'),
+    (('(1.50)', '2', '3'), 'look like numbers'),
+    (('5 kg', '6 kg', '7 kg'), 'look like numbers'),
+    (('<5', '6', '7'), "'<5' cannot be read"),
+    (('\u0661', '\u0662', '\u0663'), 'look like numbers'),
+    ([f'{i + 90}/{i % 7}' for i in range(60)], '60 different words in 60 rows'),
     (('12%', '3', '4'), 'look like numbers'),
     (('$5.00', '$6.00', '$7'), '3 of its 3 different words look like'),
-    (('?', '3.5', '4.5'), r"row 1, column 'a': .*such as '\?'"),
+    (('?', '3.5', '4.5'), r"row 1, column 'a': .*'\?' cannot be read"),
     (('2024-01-31', '2024-02-01', ''), "'2024-01-31' is a date or a time"),
     (('31.1.24 8:05', '1.2.24', ''), 'is a date or a time'),
     (('3 Jan 2024', '4 May 2024', ''), 'is a date or a time'),
@@ -78,7 +88,10 @@ def test_columns_that_are_neither_numbers_nor_words(tmp_path, cells, told):
     assert found.columns[0].kind == 'words'
 
 
-@pytest.mark.parametrize('cells', [('A1', 'B2', '7'), ('mon', 'tue', 'may')])
+@pytest.mark.parametrize(
+  'cells',
+  [('A1', 'B2', '7'), ('mon', 'tue', 'may'), ('10-19', '20-29', '30-39')],
+)
 def test_words_with_some_numbers_are_words(tmp_path, cells):
   rows = ''.join(f'{cell},{i % 2}\n' for i, cell in enumerate(cells))
   found = tables.read(write(tmp_path, f'a,y\n{rows}'), _NAMES)
@@ -100,8 +113,9 @@ def test_words_and_empty_cells(tmp_path):
   with pytest.raises(data_files.DataError, match="no column 'who' of feat"):
     tables.read(path, tables.Names('y', words=['who']))
   many = '\n'.join(f'w{i}x,{i % 2}' for i in range(1001))
-  with pytest.raises(data_files.DataError, match='1,001 different words'):
-    tables.read(write(tmp_path, f'a,y\n{many}'), _NAMES)
+  for names in (_NAMES, tables.Names('y', words=['a'])):
+    with pytest.raises(data_files.DataError, match='1,001 different words'):
+      tables.read(write(tmp_path, f'a,y\n{many}'), names)
 
 
 def test_letters_are_composed(tmp_path):
@@ -213,6 +227,7 @@ _PARTS = {'train': 'a,y\n1,0\n2,1\n', 'test': 'a,y\n3,0\n'}
       ['test', 'train', 'train'],
     ),
     (('train/a.csv', 'test/b.csv'), ['test', 'train', 'train']),
+    (('train_set.csv', 'adult_test.csv'), ['test', 'train', 'train']),
     (('train.csv',), ['train', 'train']),
   ],
 )

@@ -45,7 +45,8 @@ class TaskInfo:
     summary: One-line summary.
     model: The model and its number of trainable weights at the defaults.
     clients: Origin and number of clients.
-    files: Files of `data='native'`, relative to `cache_dir`.
+    files: Files of `data='native'`, relative to `cache_dir`; ' or ' is between
+      those of which one is enough.
     published: The paper's settings; None if it states none.
     num_clients: Number of clients; None if it depends on data or options.
     small_options: Options that make the task cheap for smoke tests, together

@@ -75,7 +75,8 @@ class Options(parameters.Described, abc.ABC):
     """Checks that data files exist, before TensorFlow is imported.
 
     Args:
-      files: Patterns of their names, of which each must match a file.
+      files: Patterns of their names, of which each must match a file; ' or '
+        is between patterns of which one must.
 
     Returns:
       The number of clients, if it is known.
@@ -87,7 +88,11 @@ class Options(parameters.Described, abc.ABC):
     folder = data_files.cache_folder(self.cache_dir)
     for name in files if self.data == 'native' else ():
       # TFF's loaders put some of them into a folder called datasets.
-      places = (f'{name}*', f'datasets/{name}*')
+      places = [
+        f'{where}{one}*'
+        for one in name.split(' or ')
+        for where in ('', 'datasets/')
+      ]
       if not any(any(folder.glob(place)) for place in places):
         raise data_files.DataError(
           f'There is no file {folder / name}; put it there, or name the folder '

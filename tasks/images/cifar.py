@@ -210,25 +210,28 @@ def check_crop(size: int, model: str) -> None:
 
 
 def build_model(num_classes: int, options: Mapping[str, Any]) -> tf.keras.Model:
-  """Builds 'resnet8', 'resnet18', 'resnet50' or 'vit_s', ending in logits.
+  """Builds 'resnet8', 'resnet18', 'resnet50', 'cnn' or 'vit_s', with logits.
 
   Args:
     num_classes: Number of classes.
     options: A task's options, of which `model`, `crop_size`, `stem`,
       `weight_decay` and, for 'vit_s', `weights_dir` are used.
   """
+  size = options['crop_size']
+  if options['model'] == 'cnn':
+    return builders.build_cnn(num_classes, (size, size, 3))
   if options['model'] != 'vit_s':
     return resnet.build(
       depth=int(options['model'].removeprefix('resnet')),
       num_classes=num_classes,
-      image_size=options['crop_size'],
+      image_size=size,
       stem=options['stem'],
       weight_decay=options['weight_decay'],
     )
   if options['weights_dir'] is None:
     return vit.build(
       num_classes=num_classes,
-      image_size=options['crop_size'],
+      image_size=size,
       patch_size=_PATCH,
     )
   return vit.build(
@@ -288,7 +291,7 @@ _CIFAR_10_CLASSES = 10
   summary='Classify the images of CIFAR-10, split by label skew.',
   model='ResNet-18 with group normalisation, 11,181,642 weights',
   clients='500 of 100 images (--cifar10_image_num_clients)',
-  files=('cifar-10-batches-bin/*.bin',),
+  files=('cifar-10-batches-bin/*.bin or cifar10/train.jpegs',),
   published=registry.Published('Reddi et al., arXiv 2003.00295', 4000, 10, 20),
   small_options=dict(model='resnet8', crop_size=8, batch_size=8),
 )
@@ -307,16 +310,16 @@ class Cifar10Image(shared.Divided):
   """Whether images are standardised by the mean and deviation of each image, or
   of the data set's channels."""
 
-  model: Literal['resnet8', 'resnet18', 'resnet50'] = 'resnet18'
-  """The residual network."""
+  model: Literal['resnet8', 'resnet18', 'resnet50', 'cnn'] = 'resnet18'
+  """A residual network, or the CNN with dropout of EMNIST."""
 
   stem: Literal['large', 'small'] = 'large'
-  """Stem of the network, 'large' as in TFF's baseline or 'small', which suits
-  whole images.
+  """Stem of a residual network, 'large' as in TFF's baseline or 'small', which
+  suits whole images.
   """
 
   weight_decay: parameters.NonNegative = 1e-4
-  """L2 penalty of kernels in the training loss."""
+  """L2 penalty of a residual network's kernels in the training loss."""
 
   def create(self) -> tff.simulation.baselines.BaselineTask:
     options = self.values
@@ -338,7 +341,7 @@ class Cifar10Image(shared.Divided):
       batch_size=20,
       eval_batch_size=100,
       to_model=test_map,
-      augment=train_map,
+      augment=train_map if self.distort else None,
       build_model=lambda: build_model(_CIFAR_10_CLASSES, options),
       loss=builders.cross_entropy,
       metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
@@ -384,7 +387,7 @@ _FILE = 'cifar100.sqlite'
   summary='Classify the images of CIFAR-100, split by Pachinko allocation.',
   model='ResNet-18 with group normalisation, 11,227,812 weights',
   clients='500 of 100 images',
-  files=('cifar100.sqlite',),
+  files=('cifar100.sqlite or cifar-100-binary/train.bin',),
   published=registry.Published('Reddi et al., arXiv 2003.00295', 4000, 10, 20),
   small_options=dict(model='resnet8', crop_size=8, batch_size=8),
 )

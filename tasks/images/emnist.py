@@ -133,28 +133,12 @@ class EmnistCharacter(Options):
     return create(
       self.values,
       to_model=_with_channel,
-      build_model=lambda: build_cnn(num_classes(self.only_digits)),
+      build_model=lambda: builders.build_cnn(
+        num_classes(self.only_digits), (28, 28, 1)
+      ),
       loss=builders.cross_entropy,
       metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
     )
-
-
-def build_cnn(num_classes: int) -> tf.keras.Model:
-  """Builds the paper's CNN with dropout (1,206,590 weights for 62 classes)."""
-  layers = tf.keras.layers
-  return tf.keras.Sequential(
-    [
-      layers.InputLayer((28, 28, 1)),
-      layers.Conv2D(32, 3, activation='relu'),
-      layers.Conv2D(64, 3, activation='relu'),
-      layers.MaxPool2D(),
-      layers.Dropout(0.25),
-      layers.Flatten(),
-      layers.Dense(128, activation='relu'),
-      layers.Dropout(0.5),
-      layers.Dense(num_classes),
-    ]
-  )
 
 
 def _with_channel(batch: Any) -> Any:

@@ -48,6 +48,7 @@ def test_every_preset_is_an_experiment(parser, tmp_path):
       'kim2024',
       'mukherjee2023',
       'fedada2',
+      'pfl2024',
     )
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tasks
 from tasks.formats import data_files
 from tasks.images import cifar
 
@@ -89,6 +90,24 @@ def test_jpegs_are_read(tmp_path):
   images, labels = _read_jpegs(path)
   assert np.abs(images.astype(int) - smooth).max() < 10  # JPEG is lossy.
   np.testing.assert_array_equal(labels, _LABELS)
+
+
+def test_either_form_of_a_file_is_enough(tmp_path):
+  with pytest.raises(
+    tasks.DataError, match=r'batches-bin/\*.bin or cifar10/tr'
+  ):
+    tasks.check_data('cifar10_image', cache_dir=str(tmp_path))
+  (tmp_path / 'cifar10').mkdir()
+  (tmp_path / 'cifar10' / 'train.jpegs').touch()
+  assert tasks.check_data('cifar10_image', cache_dir=str(tmp_path)) == 500
+  with pytest.raises(tasks.DataError, match=r'cifar100\.sqlite or cifar-100-b'):
+    tasks.check_data('cifar100_image', cache_dir=str(tmp_path))
+
+
+def test_the_network_of_pfl_research():
+  # Granqvist et al., arXiv 2404.06430: updates of 6.5 MB.
+  model = cifar.build_model(10, {'model': 'cnn', 'crop_size': 32})
+  assert model.count_params() == 896 + 18_496 + 12_544 * 128 + 128 + 1_290
 
 
 def test_damaged_jpegs_are_named(tmp_path):

@@ -130,10 +130,11 @@ def test_a_direction_that_is_not_known_is_asked_for(tmp_path, capsys):
       command_line.main([*command, f'--metric_direction=mine:{direction}']) == 0
     )
     table = capsys.readouterr().out.split('what differs')[0]
-    head, *lines = (re.split(r'  +', t) for t in table.splitlines() if t)
+    lines = [re.split(r'  +', t) for t in table.splitlines()]
+    [cells] = [cells for head, *cells in lines if head == 'Validation mine']
     starred = {
       name
-      for name, cells in zip(('run_1', 'faster'), lines, strict=False)
-      if cells[head.index('Validation mine') - len(head)].endswith('*')
+      for name, cell in zip(('run_1', 'faster'), cells, strict=True)
+      if cell.endswith('*')
     }
     assert starred == {best}, table

@@ -9,6 +9,7 @@ Medians after warm-up, ratios to one at a time, and seconds of the first round.
 """
 
 import argparse
+import collections
 import csv
 import io
 import pathlib
@@ -16,11 +17,17 @@ import statistics
 import sys
 import time
 
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
 import tasks
 from tff_adaptive import algorithms
+from tff_adaptive import models
 from tff_adaptive import runtime
 from tff_adaptive.lab.training.data import batches
 
+_MANY_SMALL = '1000_clients_of_20'
 _TASKS = (
   'digits',
   'digits_autoencoder',
@@ -28,6 +35,7 @@ _TASKS = (
   'quadratics',
   'zipf_tags',
   'fedprox_synthetic',
+  _MANY_SMALL,
 )
 _CHOICES = {
   'apart': {'vectorize_clients': 'false'},
@@ -61,8 +69,37 @@ def main() -> None:
     pathlib.Path(options.output).write_text(text.getvalue(), encoding='utf-8')
 
 
+def _many_small() -> tff.simulation.baselines.BaselineTask:
+  """1,000 clients of 20 examples, whose model is logistic regression."""
+  rng = np.random.default_rng(0)
+  train = tff.simulation.datasets.TestClientData(
+    {
+      f'{client:03d}': collections.OrderedDict(
+        x=rng.normal(size=(20, 60)).astype(np.float32),
+        y=rng.integers(0, 10, 20).astype(np.int32),
+      )
+      for client in range(1000)
+    }
+  )
+  datasets = tff.simulation.baselines.BaselineTaskDatasets(
+    train, train, train_preprocess_fn=lambda data: data.batch(10)
+  )
+  model_fn = models.model_fn(
+    lambda: tf.keras.Sequential(
+      [tf.keras.layers.InputLayer((60,)), tf.keras.layers.Dense(10)]
+    ),
+    input_spec=datasets.element_type_structure,
+    loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
+  )
+  return tff.simulation.baselines.BaselineTask(datasets, model_fn)
+
+
 def _measure(name: str, method: str, count: int, rounds: int) -> dict[str, str]:
-  task = tasks.create(name)
+  if name == _MANY_SMALL:
+    task, count = _many_small(), 1000
+  else:
+    task = tasks.create(name)
   clients = batches.training_clients(
     task.datasets, seed=0, cache_bytes=2**30, as_lists=True
   )

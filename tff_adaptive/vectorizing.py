@@ -26,6 +26,11 @@ def for_xla() -> Iterator[None]:
     _FOR_XLA.reset(token)
 
 
+def is_for_xla() -> bool:
+  """Returns whether `for_xla` is in effect."""
+  return _FOR_XLA.get()
+
+
 def over_clients(
   count: int, function: Callable[..., Any], *arguments: Any
 ) -> Any:

@@ -211,24 +211,18 @@ class _CohortForm:
       begin = functools.partial(function.begin, local)
       constants, so_far = clients.call(begin, looked)
 
-      def take(
-        so_far: Any, batch: Any, mask: tf.Tensor, more: tf.Tensor
-      ) -> Any:
+      def take(so_far: Any, batch: Any, mask: tf.Tensor) -> Any:
         def one(
           arguments: Sequence[Any],
           constants: Any,
           so_far: Any,
           batch: structures.Examples,
           mask: tf.Tensor,
-          more: tf.Tensor,
         ) -> Any:
           local.mask = mask
-          after = function.step(local, arguments, constants, so_far, batch)
-          return tf.nest.map_structure(
-            lambda new, old: tf.where(more, new, old), after, so_far
-          )
+          return function.step(local, arguments, constants, so_far, batch)
 
-        return clients.call(one, constants, so_far, batch, mask, more)
+        return clients.call(one, constants, so_far, batch, mask)
 
       so_far = steps.fold(take, so_far, function.most_steps(constants))
       local.mask = None
@@ -285,11 +279,11 @@ class _Steps:
     start: Any,
     most: Optional[tf.Tensor] = None,
   ) -> Any:
-    """Folds `take(so_far, batch, mask, more)` over the steps.
+    """Folds `take(so_far, batch, mask)` over the steps.
 
     Args:
-      take: Its arguments are stacked: the state, a batch for each client, which
-        of its examples count, and whether the client has this step at all.
+      take: Its arguments are stacked: the state, a batch for each client, and
+        which of its examples count. A client without this step keeps its state.
       start: The initial state.
       most: Each client's largest number of steps; `None` for all.
     """
@@ -299,7 +293,8 @@ class _Steps:
 
     def body(number: tf.Tensor, so_far: Any) -> tuple[tf.Tensor, Any]:
       batch, mask = self._at(number)
-      return number + 1, take(so_far, batch, mask, number < counts)
+      after = take(so_far, batch, mask)
+      return number + 1, _kept_without(number < counts, after, so_far)
 
     *_, end = tf.while_loop(
       lambda number, _: number < tf.reduce_max(counts),
@@ -326,20 +321,41 @@ class _Steps:
     marks = tf.zeros_like(self._sizes)
     if draws:
 
-      def mark(
-        so_far: tf.Tensor, batch: Any, mask: tf.Tensor, more: tf.Tensor
-      ) -> tf.Tensor:
+      def mark(so_far: tf.Tensor, batch: Any, mask: tf.Tensor) -> tf.Tensor:
         def one(batch: Any, mask: tf.Tensor) -> tf.Tensor:
           local.mask = mask
           return local.fingerprint(batch)
 
         found = vectorizing.over_clients(mask.shape[0], one, batch, mask)
-        return so_far + tf.where(more, found, 0)
+        return so_far + found
 
       marks = self.fold(mark, marks)
     return Seen(
       tf.cast(self._sizes, tf.int64), tf.cast(self._counts, tf.int64), marks
     )
+
+
+def _kept_without(more: tf.Tensor, after: Any, before: Any) -> Any:
+  """Returns the state before a step for clients that do not have it.
+
+  Args:
+    more: Whether each client has the step, bool [clients].
+    after, before: States, stacked.
+  """
+
+  def chosen() -> Any:
+    return tf.nest.map_structure(
+      lambda new, old: tf.where(
+        tf.reshape(more, [-1] + [1] * (new.shape.rank - 1)), new, old
+      ),
+      after,
+      before,
+    )
+
+  if vectorizing.is_for_xla():  # A GPU would wait for the host at a branch.
+    return chosen()
+  # Most often all have it, and a choice reads and writes all weights.
+  return tf.cond(tf.reduce_all(more), lambda: after, chosen)
 
 
 def _map(function: Callable[[Any], Any], value: Any) -> Any:

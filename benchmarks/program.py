@@ -17,6 +17,8 @@ program.
 
 Contenders:
   program     this project: what `main.py` runs, from its loop to its files
+  alone       the same with --vectorize_clients=false
+  compiled    the same with --vectorize_clients=true --jit_compile=true
   in_process  its runtime alone, on one cohort's fixed batches
               (benchmarks/runtime.py), which the program is held against
   hand        the same round as one writes it in TensorFlow, without a library
@@ -36,6 +38,8 @@ import side_by_side
 # Which program runs a contender.
 _CONTENDERS = {
   'program': 'program',
+  'alone': 'program',
+  'compiled': 'program',
   'in_process': 'tensorflow',
   'hand': 'hand_written',
   'fedjax': 'fedjax',

@@ -16,6 +16,11 @@ import workload
 from tff_adaptive import training
 from tff_adaptive.lab.training.participation import cohorts
 
+_FLAGS = {
+  'alone': {'vectorize_clients': 'false'},
+  'compiled': {'vectorize_clients': 'true', 'jit_compile': 'true'},
+}
+
 
 class _Turns:
   """Rows of a run under way, of which each waits for its turn."""
@@ -66,6 +71,7 @@ def main() -> None:
     num_validation_examples=-1,
     validation_split='test',
     root_output_dir=folder.name,
+    **_FLAGS.get(options.contender, {}),
   )
   ids = list(range(options.population))
   drawn = cohorts.build_cohort_fn(ids, clients_per_round=options.clients)

@@ -66,6 +66,38 @@ for devices in (['CPU:0'], ['CPU:1', '/device:CPU:2']):
 assert results[0] == results[1], results
 """
 
+_TOGETHER = """
+import collections
+import numpy as np
+import tensorflow as tf
+cpu = tf.config.list_physical_devices('CPU')[0]
+tf.config.set_logical_device_configuration(
+    cpu, [tf.config.LogicalDeviceConfiguration()] * 3)
+from tests.processes import test_lockstep as lockstep
+from tff_adaptive import algorithms
+from tff_adaptive.runtime import tff_functions
+
+used = collections.Counter()
+call = tff_functions.FastFunction.__call__
+def spy(self, arguments, device, cancellation):
+  outputs = call(self, arguments, device, cancellation)
+  if b'clients_' in self._name:
+    used[outputs[0].device.rpartition('device:')[2]] += 1
+  return outputs
+tff_functions.FastFunction.__call__ = spy
+process = algorithms.build('fedadam', lockstep.model_fn(2))
+sizes = (7, 31, 12, 9, 26, 3, 18, 40, 5)
+data = [lockstep.as_rows(own) for own in lockstep.clients(sizes)]
+found = []
+for devices in (['CPU:0'], ['CPU:1', '/device:CPU:2']):
+  found.append(lockstep._run(
+      process, 'true', data, devices=devices, max_concurrent_clients=2))
+  print(dict(used))
+  used.clear()
+for a, b in zip(*found, strict=True):
+  np.testing.assert_array_equal(a, b)
+"""
+
 
 def test_unknown_device_is_refused_with_the_known_ones():
   with pytest.raises(ValueError, match=r"no device 'GPU:7'.*CPU:0"):
@@ -73,9 +105,14 @@ def test_unknown_device_is_refused_with_the_known_ones():
 
 
 @pytest.mark.exhaustive
-def test_clients_are_spread_over_the_devices(tmp_path):
+@pytest.mark.parametrize(
+  'program, on_one, on_two',
+  [(_SPREADING, 7, (4, 3)), (_TOGETHER, 3, (3, 3))],
+  ids=['alone', 'together'],
+)
+def test_clients_are_spread_over_the_devices(tmp_path, program, on_one, on_two):
   script = tmp_path / 'program.py'  # AutoGraph needs a file.
-  script.write_text(_SPREADING)
+  script.write_text(program)
   done = subprocess.run(
     [sys.executable, str(script)],
     cwd=_ROOT,
@@ -86,8 +123,9 @@ def test_clients_are_spread_over_the_devices(tmp_path):
     check=False,
   )
   assert done.returncode == 0, done.stderr
-  assert "{'CPU:0': 7}" in done.stdout
-  assert "'CPU:1': 4" in done.stdout and "'CPU:2': 3" in done.stdout
+  assert f"{{'CPU:0': {on_one}}}" in done.stdout
+  for place, count in enumerate(on_two, start=1):
+    assert f"'CPU:{place}': {count}" in done.stdout
 
 
 def test_default_concurrency_shrinks_for_models_that_fill_the_memory():

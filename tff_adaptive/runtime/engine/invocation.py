@@ -184,9 +184,8 @@ class Invocation:
       block,
       rows,
       # A GPU is kept busy by more clients in a call, not by more calls.
-      len(self.resources.devices)
-      if self.resources.on_gpu
-      else self.resources.max_concurrent_clients,
+      1 if self.resources.on_gpu else self.resources.max_concurrent_clients,
+      len(self.resources.devices),
       together.received_bytes,
     )
     compiled = self.resources.jit_compile

@@ -149,7 +149,11 @@ def blocks(count: int, output_bytes: int | None) -> list[range]:
 
 
 def groups(
-  block: range, rows: Rows, threads: int, received_bytes: int | None
+  block: range,
+  rows: Rows,
+  threads: int,
+  devices: int,
+  received_bytes: int | None,
 ) -> list[Sequence[int]]:
   """Divides a block into groups of clients with similar numbers of steps.
 
@@ -157,13 +161,16 @@ def groups(
     block: The clients, by index.
     rows: The clients' data.
     threads: Number of groups that run at once.
+    devices: Number of devices, of which each gets a group.
     received_bytes: Size of what a client receives; `None` if unknown.
 
   Returns:
     The groups, those with the most steps first.
   """
   tiny = received_bytes is not None and received_bytes <= _TINY_BYTES
-  wanted = 1 if tiny else max(1, min(threads, len(block) // _LEAST_IN_GROUP))
+  wanted = devices
+  if not tiny:
+    wanted = max(wanted, min(threads, len(block) // _LEAST_IN_GROUP))
   size = min(_MOST_IN_GROUP, -(-len(block) // wanted))
   # A group takes as long as its largest client.
   ordered = sorted(block, key=lambda i: rows.begin[i] - rows.end[i])

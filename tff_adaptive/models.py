@@ -884,7 +884,7 @@ def _metric_of(given: Any, keras_model: Any, input_spec: Any) -> _Metric:
       '`metrics` must have metrics of Keras, functions that make one or '
       f'names of metrics, got {_name(type(given))}.'
     )
-  if not given.variables:
+  if not _is_built(given):
     with _eagerly():
       _build_metric(given, keras_model, input_spec)
   return _Keras3Metric(given)
@@ -949,7 +949,7 @@ def _keras_2_metrics(
   """
   if metrics is None:
     return None
-  if all(map(_has_variables, metrics)):
+  if all(map(_has_all_variables, metrics)):
     return list(metrics)
   x, y, _ = masking.parts_of(input_spec)
   outputs = keras_model(tf.nest.map_structure(_zeros, x), training=False)
@@ -957,7 +957,7 @@ def _keras_2_metrics(
 
   def build(given: Any) -> Any:
     metric = _maker(given)()
-    if not metric.variables:
+    if not _is_built(metric):
       metric.update_state(*tf.nest.map_structure(_zeros, specs))
       metric.reset_state()
     return metric
@@ -977,12 +977,19 @@ def _maker(given: Any) -> Callable[[], Any]:
   return made
 
 
-def _has_variables(given: Any) -> bool:
-  """Returns whether a metric of Keras 2, or a function's, has variables."""
+def _has_all_variables(given: Any) -> bool:
+  """Returns whether a metric of Keras 2, or a function's, is built."""
   if not isinstance(given, tf.keras.metrics.Metric):
     with tf.Graph().as_default():
       given = given() if callable(given) else given
-  return bool(getattr(given, 'variables', True))
+  return _is_built(given)
+
+
+def _is_built(metric: Any) -> bool:
+  """Returns whether a metric has all variables before its first batch."""
+  if not getattr(metric, 'variables', True):
+    return False
+  return all(getattr(metric, name, True) for name in ('built', '_built'))
 
 
 def explain(error: BaseException) -> None:
@@ -1006,6 +1013,13 @@ def explain(error: BaseException) -> None:
       'In a graph, a layer of Keras 2 that looks up words does not know how '
       'many it has, and so of how many numbers its output is: give it '
       'max_tokens=N and pad_to_max_tokens=True.'
+    ) from error
+  if 'The input to the finalizer should be' in str(error):
+    raise tff_internals.ModelError(
+      'A metric creates variables on its first batch, of which '
+      'tff.learning.models.from_keras_model knows nothing: use '
+      'tff_adaptive.models.from_keras_model in its place, which takes the same '
+      'arguments.'
     ) from error
   if 'exactly two top-level elements' in str(error):
     raise tff_internals.ModelError(

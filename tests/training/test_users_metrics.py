@@ -64,6 +64,9 @@ _METRICS = dict(
   recall=(2, lambda: tf.keras.metrics.Recall()),
   f1=(2, tf.keras.metrics.F1Score),
   f1_3=(3, keras.metrics.F1Score),
+  f1_tff=(2, tf.keras.metrics.F1Score),
+  r2=(2, tf.keras.metrics.R2Score),
+  r2_3=(3, keras.metrics.R2Score),
   auc=(2, lambda: tf.keras.metrics.AUC(multi_label=True, num_labels=3)),
   auc_lazy=(2, lambda: tf.keras.metrics.AUC(multi_label=True)),
 )
@@ -102,7 +105,7 @@ def shares(metric: str = 'own'):
         [keras.layers.Input((3,)), keras.layers.Dense(3, 'softmax')]
       )
 
-  if metric in ('precision', 'largest'):  # As TFF has it, without this project.
+  if metric in ('precision', 'largest', 'f1_tff'):  # As TFF has it, without this project.
 
     def model_fn():
       return tff.learning.models.from_keras_model(
@@ -122,7 +125,7 @@ def shares(metric: str = 'own'):
 '''
 
 
-def _train(tmp_path, monkeypatch, metric):
+def _train(tmp_path, monkeypatch, metric, ending=0):
   (tmp_path / 'users_shares.py').write_text(_TASK)
   monkeypatch.syspath_prepend(str(tmp_path))
   code = command_line.main(
@@ -140,8 +143,8 @@ def _train(tmp_path, monkeypatch, metric):
       '--experiment_name=run',
     ]
   )
-  assert code == 0
-  return recorded.rows(tmp_path / 'run')
+  assert code == ending
+  return recorded.rows(tmp_path / 'run') if not code else []
 
 
 _OF_CLASSES = ['f1_score_0', 'f1_score_1', 'f1_score_2']
@@ -160,6 +163,8 @@ _OF_CLASSES = ['f1_score_0', 'f1_score_1', 'f1_score_2']
       ('f1_3', _OF_CLASSES),
       ('auc', ['auc']),
       ('auc_lazy', ['auc']),
+      ('r2', ['r2_score']),
+      ('r2_3', ['r2_score']),
     ],
   ),
 )
@@ -177,7 +182,13 @@ def test_a_metric_has_the_same_columns_everywhere(
     assert found == columns, split
   # All clients and all test examples are the same here.
   for name in columns:
-    assert 0 <= float(rows[-1][f'train/{name}']) <= 1
+    assert -9 * (name == 'r2_score') <= float(rows[-1][f'train/{name}']) <= 1
+
+
+def test_a_metric_that_only_tff_builds(tmp_path, monkeypatch, capsys):
+  _train(tmp_path, monkeypatch, 'f1_tff', ending=2)
+  told = capsys.readouterr().err
+  assert 'variables on its first batch' in told and 'Traceback' not in told
 
 
 @pytest.mark.parametrize(

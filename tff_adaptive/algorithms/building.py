@@ -47,7 +47,7 @@ class Pieces:
         model_aggregator=self._aggregator(),
         takes_messages=takes_messages,
       )
-    except (KeyError, RuntimeError) as e:
+    except (KeyError, RuntimeError, ValueError) as e:
       models.explain(e)
       raise
 

@@ -196,6 +196,16 @@ def test_a_full_disk_behind_the_output_ends_no_run(tmp_path, words):
   assert curves.exists() == (words != ['list'])
 
 
+def test_a_closed_output_ends_no_run():
+  done = subprocess.run(
+    f'{sys.executable} {_ROOT / "main.py"} list >&-',
+    shell=True,
+    stderr=subprocess.PIPE,
+    check=False,
+  )
+  assert (done.returncode, done.stderr) == (0, b'')
+
+
 def test_docstrings_are_needed():
   done = subprocess.run(
     [sys.executable, '-OO', str(_ROOT / 'main.py'), '--help'],

@@ -269,6 +269,9 @@ def _read_source(
   twice = frame.columns[frame.columns.duplicated()]
   if len(twice):
     _wrong(path, f'it has the column {twice[0]!r} twice.')
+  for name in {names.label, names.client or DEFAULT_CLIENT, names.time}:
+    if name in frame.columns:
+      frame[name] = frame[name].replace(r'^\s*$', np.nan, regex=True)
   return frame
 
 

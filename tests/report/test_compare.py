@@ -192,6 +192,14 @@ def test_means_are_those_of_the_report(tmp_path, capsys):
     assert capsys.readouterr().out == written
 
 
+def test_runs_of_a_sweep(tmp_path, monkeypatch, capsys):
+  runs = [made_up.run(tmp_path, f'seed={s}', '--total_rounds=2') for s in '01']
+  assert main.main(['compare', *map(str, runs)]) == 0
+  monkeypatch.chdir(tmp_path)
+  assert main.main(['compare', 'seed=0', 'seed=1']) == 0
+  assert capsys.readouterr().err == ''
+
+
 def test_several_experiments_are_one_csv(tmp_path, capsys):
   for task in ('digits', 'quadratic'):
     made_up.run(tmp_path, task, f'--task={task}', '--total_rounds=4')
@@ -213,6 +221,7 @@ def test_several_experiments_are_one_csv(tmp_path, capsys):
     (['nowhere'], 'nowhere is no folder'),
     (['empty'], 'no run in'),
     (['empty', '--what=1'], 'no flag --what'),
+    (['empty', 'format=csv'], 'no flag --format'),
     (['torn'], 'hparams.json'),
     (['strange'], 'could not convert string to float'),
     (['begun'], 'no results yet'),

@@ -105,7 +105,8 @@ def shares(metric: str = 'own'):
         [keras.layers.Input((3,)), keras.layers.Dense(3, 'softmax')]
       )
 
-  if metric in ('precision', 'largest', 'f1_tff'):  # As TFF has it, without this project.
+  # As TFF has it, without this project.
+  if metric in ('precision', 'largest', 'f1_tff'):
 
     def model_fn():
       return tff.learning.models.from_keras_model(

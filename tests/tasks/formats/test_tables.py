@@ -278,6 +278,8 @@ def test_an_archive(tmp_path):
     (dict(x=3.0), "array 'x': 4 rows were expected"),
     (dict(y=images), "column 'y': one word or number a row was expected"),
     (dict(y=[1.0, np.nan, 1, 0]), "row 2, column 'y': it is empty"),
+    (dict(y=['a', 'b', ' ', 'b']), "row 3, column 'y': it is empty"),
+    (dict(client=['k', '', 'k', 'l']), "row 2, column 'client': it is empty"),
     (dict(images=gaps), "row 1, column 'images': a finite number"),
     (dict(client=bytes_), "'client': its bytes are not valid UTF-8"),
     (dict(x=np.ones(4) * 1j), "'x': words or real numbers .* complex128"),

@@ -166,6 +166,8 @@ def run() -> None:
   """Runs the installed command."""
   # Importing TensorFlow and tracing make a million objects that stay.
   gc.set_threshold(20_000, 20, 20)
+  if sys.stdout is None:  # A shell's `>&-`.
+    sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), 'w')
   output = _Output(sys.stdout)
   sys.stdout = output
   try:

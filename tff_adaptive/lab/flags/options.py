@@ -1,6 +1,7 @@
 """Parsing of a command's own flags, and their help."""
 
 import difflib
+import os
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -150,8 +151,10 @@ class Options:
     """Raises `SettingsError` if a flag is among the remaining arguments."""
     for word in words:
       name = word.lstrip('-').partition('=')[0]
-      if name and name != word:
-        raise refusal(self.unknown(name))
+      # A run of a sweep is a folder such as client_learning_rate=0.1.
+      if name in ('', word) or '/' in name or os.path.exists(word):
+        continue
+      raise refusal(self.unknown(name))
 
   def unknown(self, name: str) -> parameters.ParameterError:
     """Builds the error about a flag that the command does not have."""

@@ -4,9 +4,10 @@
 
 writes placement.csv, the copies between host and GPU in a client's loop, in a
 round and in a plain Keras step, costs.csv, operations, bytes and kernels of a
-step, and rounds.csv, those of a round, with what published figures of three
-GPUs make of them (computed, not measured). With --tables it only prints the
-tables of docs/runtimes.md from these files.
+step, rounds.csv, those of a round, with what published figures of three GPUs
+make of them (computed, not measured), and together.csv, the kernels of a step
+of clients that train together. With --tables it only prints the tables of
+docs/measurements/gpu.md from these files.
 """
 
 import argparse
@@ -39,6 +40,14 @@ TASKS = {
 _FOUND = {'stackoverflow_tag': 648}
 # Where no paper introduced the task.
 _BATCH_SIZE, _COHORT = 20, 10
+# Clients that train together, and tasks whose clients can.
+_TOGETHER = 16
+TOGETHER = (
+  'digits',
+  'mnist_logistic',
+  'emnist_character',
+  'emnist_autoencoder',
+)
 METHOD = 'fedadam'
 # In the order of what `measure` returns.
 FILES = ('placement', 'costs', 'rounds')
@@ -123,6 +132,30 @@ def measure(name):
   return placement, cost, row
 
 
+def measure_together(name):
+  """Returns a task's row of launches with its clients together."""
+  import tasks
+  from benchmarks.graphs import collecting
+  from benchmarks.graphs import costs
+  from benchmarks.graphs import placing
+
+  with collecting.with_cudnn():
+    task = tasks.create(name, data='synthetic')
+    alone = collecting.of_round(METHOD, task.model_fn)['client']
+    graph, program = collecting.of_cohort(METHOD, task, _TOGETHER, _BATCH_SIZE)
+  one = costs.kernels_in_loops(placing.Placed(alone, called_on_gpu=True))
+  placed = placing.Placed(graph, called_on_gpu=True)
+  return dict(
+    task=name,
+    clients=_TOGETHER,
+    alone=_TOGETHER * one,
+    together=costs.kernels_in_loops(placed),
+    compiled=costs.kernels_of_program(program),
+    together_to_gpu=_count(placed.copies, True, in_loop=True),
+    together_to_host=_count(placed.copies, False, in_loop=True),
+  )
+
+
 def tables(folder):
   """Yields the lines of the tables in docs/runtimes.md."""
   yield (
@@ -189,6 +222,8 @@ def main():
     options.output.mkdir(parents=True, exist_ok=True)
     for name, table in zip(FILES, zip(*rows)):
       outputs.write_rows(options.output / f'{name}.csv', table)
+    together = [measure_together(name) for name in TOGETHER]
+    outputs.write_rows(options.output / 'together.csv', together)
   print('\n'.join(tables(options.output)))
 
 

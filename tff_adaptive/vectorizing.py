@@ -78,55 +78,100 @@ def _bitcast(pfor_input: Any, *_: Any, **__: Any) -> Any:
   return pfor.wrap(tf.bitcast(given, pfor_input.op.outputs[0].dtype), True)
 
 
-_PHILOX = 1  # Of `tf.random.Algorithm`.
+_HALF = 32
+_LOW = (1 << _HALF) - 1
 
 
-def _bits(shape: Any, key: Any, counter: tf.Tensor) -> tf.Tensor:
-  return tf.raw_ops.StatelessRandomUniformFullIntV2(
-    shape=shape, key=key, counter=counter, alg=_PHILOX, dtype=tf.uint32
-  )
+def _halves(words: tf.Tensor) -> list[tf.Tensor]:
+  """Splits uint64 words into their lower and upper halves."""
+  upper = tf.bitwise.right_shift(words, tf.constant(_HALF, tf.uint64))
+  return [words & _LOW, upper]
 
 
-def _key_and_counter(seed: tf.Tensor) -> list[tf.Tensor]:
-  """Scrambles a seed as TensorFlow does; XLA drops the sign of its numbers."""
-  words = tf.bitcast(tf.cast(seed, tf.int64), tf.uint64)
-  # The constants of TensorFlow's `GenerateKey`.
-  mixed = _bits([4], tf.constant([0x02461E293EC8F720], tf.uint64), words)
-  key, counter = tf.split(tf.bitcast(tf.reshape(mixed, [2, 2]), tf.uint64), 2)
-  return [key, tf.concat([tf.zeros_like(counter), counter], axis=0)]
+def _philox(key: tf.Tensor, counter: tf.Tensor, count: int) -> tf.Tensor:
+  """Draws the bits of `tf.random.Algorithm.PHILOX` for all clients.
+
+  In arithmetic, which XLA fuses for all of them (Salmon et al., SC 2011).
+
+  Args:
+    key: Keys, uint64 [clients, 1].
+    counter: Counters, uint64 [clients, 2], of which the first do not overflow.
+    count: How many numbers to draw.
+
+  Returns:
+    Numbers below 2^32, uint64 [clients, count].
+  """
+  blocks = tf.cast(tf.range(-(-count // 4), dtype=tf.int64), tf.uint64)
+  low = counter[:, :1] + blocks
+  lanes = [*_halves(low), *_halves(counter[:, 1:] + tf.zeros_like(low))]
+  keys = _halves(key)
+  for _ in range(10):
+    (low_0, high_0), (low_1, high_1) = (
+      _halves(lanes[0] * 0xD2511F53),
+      _halves(lanes[2] * 0xCD9E8D57),
+    )
+    lanes = [
+      high_1 ^ lanes[1] ^ keys[0],
+      low_1,
+      high_0 ^ lanes[3] ^ keys[1],
+      low_0,
+    ]
+    keys = [(keys[0] + 0x9E3779B9) & _LOW, (keys[1] + 0xBB67AE85) & _LOW]
+  drawn = tf.reshape(tf.stack(lanes, axis=-1), [counter.shape[0], -1])
+  return drawn[:, :count]
 
 
-def _uniform(shape: tf.Tensor, key: tf.Tensor, counter: tf.Tensor) -> tf.Tensor:
-  """Draws what TensorFlow does, of whose bits XLA makes other numbers."""
-  bits = _bits(shape, key, counter)
-  mantissa = tf.bitwise.bitwise_and(bits, tf.constant(0x7FFFFF, tf.uint32))
-  one = tf.constant(127 << 23, tf.uint32)
-  return tf.bitcast(tf.bitwise.bitwise_or(mantissa, one), tf.float32) - 1.0
+def _key_and_counter(seeds: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+  """Scrambles seeds as TensorFlow's `GenerateKey` does; XLA drops their sign.
+
+  Args:
+    seeds: Integers [clients, 2].
+  """
+  words = tf.bitcast(tf.cast(seeds, tf.int64), tf.uint64)
+  mixed = _philox(tf.constant([[0x02461E293EC8F720]], tf.uint64), words, 4)
+  shift = tf.constant(_HALF, tf.uint64)
+  key = mixed[:, :1] | tf.bitwise.left_shift(mixed[:, 1:2], shift)
+  counter = mixed[:, 2:3] | tf.bitwise.left_shift(mixed[:, 3:], shift)
+  return key, tf.concat([tf.zeros_like(counter), counter], axis=1)
+
+
+def _drawn_by_xla(op: Any, inputs: Sequence[Any]) -> list[tf.Tensor] | None:
+  """Draws what TensorFlow does, where XLA would draw other numbers."""
+  if op.type == 'StatelessRandomGetKeyCounter':
+    return [*_key_and_counter(inputs[0].t)]
+  shape = tf.get_static_value(op.inputs[0])
+  if (
+    op.type != 'StatelessRandomUniformV2'
+    or op.outputs[0].dtype != tf.float32
+    or shape is None
+    or not (inputs[1].is_stacked and inputs[2].is_stacked)
+  ):
+    return None
+  bits = _philox(inputs[1].t, inputs[2].t, int(np.prod(shape)))
+  # TensorFlow makes a mantissa of the lower bits, XLA of the upper ones.
+  ones = tf.cast(bits & 0x7FFFFF, tf.uint32) | (127 << 23)
+  uniform = tf.bitcast(ones, tf.float32) - 1.0
+  return [tf.reshape(uniform, [-1, *shape])]
 
 
 def _each_draws(pfor_input: Any) -> Any:
   """Draws client by client, for which TensorFlow would add a loop."""
   op = pfor_input.op
   inputs = [pfor_input.input(i) for i in range(len(op.inputs))]
-  clients = next(x.t.shape[0] for x in inputs if x.is_stacked)
-  outputs = []
-  for client in range(clients):
-    own = [x.t[client] if x.is_stacked else x.t for x in inputs]
-    if _FOR_XLA.get() and op.type == 'StatelessRandomGetKeyCounter':
-      outputs.append(_key_and_counter(own[0]))
-      continue
-    if (
-      _FOR_XLA.get()
-      and op.type == 'StatelessRandomUniformV2'
-      and op.outputs[0].dtype == tf.float32
-    ):
-      outputs.append([_uniform(*own[:3])])
-      continue
-    made = pfor._create_op(
-      op.type, own, [x.dtype for x in op.outputs], op.node_def.attr
-    )
-    outputs.append(made.outputs)
-  return [pfor.wrap(tf.stack(parts), True) for parts in zip(*outputs)]
+  made = _drawn_by_xla(op, inputs) if _FOR_XLA.get() else None
+  if made is None:
+    clients = next(x.t.shape[0] for x in inputs if x.is_stacked)
+    each = [
+      pfor._create_op(
+        op.type,
+        [x.t[client] if x.is_stacked else x.t for x in inputs],
+        [x.dtype for x in op.outputs],
+        op.node_def.attr,
+      ).outputs
+      for client in range(clients)
+    ]
+    made = [tf.stack(parts) for parts in zip(*each)]
+  return [pfor.wrap(tensor, True) for tensor in made]
 
 
 # Rows and columns of zeros around images: above, below, left and right.

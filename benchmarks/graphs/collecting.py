@@ -67,6 +67,44 @@ def of_round(
     context.close()
 
 
+def of_cohort(
+  algorithm: str,
+  task: tff.simulation.baselines.BaselineTask,
+  clients: int,
+  batch_size: int,
+) -> tuple[GraphDef, str]:
+  """Traces and compiles the function of clients that train together.
+
+  Args:
+    algorithm: The method.
+    task: The task.
+    clients: Their number.
+    batch_size: That of their batches.
+
+  Returns:
+    The graph, and the program that XLA's CPU backend makes of it, as text.
+  """
+  context = runtime.create_in_process_context()
+  try:
+    process = algorithms.build(algorithm, task.model_fn)
+    executable, _ = context.engine.compile(process.next)
+    (together,) = (p.together for p in executable.phases if p.client.outputs)
+    spec = task.datasets.element_type_structure
+    rows = [
+      tf.zeros([clients * batch_size, *s.shape[1:]], s.dtype)
+      for s in tf.nest.flatten(spec)
+    ]
+    graph = together.function(clients, batch_size, rows, False)._concrete
+    compiled = together.function(clients, batch_size, rows, True)._concrete
+    zeros = [tf.zeros(t.shape, t.dtype) for t in compiled.inputs[: -len(rows)]]
+    program = tf.function(
+      lambda *tensors: compiled(*tensors), jit_compile=True, autograph=False
+    ).experimental_get_compiler_ir(*zeros, *rows)(stage='optimized_hlo')
+    return flat(graph), program
+  finally:
+    context.close()
+
+
 def of_evaluation(
   task: tff.simulation.baselines.BaselineTask,
 ) -> GraphDef:

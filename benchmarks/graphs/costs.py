@@ -7,6 +7,7 @@ here knows caches, tensor cores or how well a kernel is written.
 
 import dataclasses
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, Optional
 
@@ -174,6 +175,40 @@ def of_step(
       occur in a batch; by default that of the batch.
   """
   return _of_nodes(graph, batch_size, found, called_on_gpu=True, in_loop=True)
+
+
+def kernels_in_loops(placed: placing.Placed) -> int:
+  """Counts the kernels that a step launches."""
+  return sum(
+    bool(placed.frames[name]) and node.op not in _FREE and placed.launches(name)
+    for name, node in placed.nodes.items()
+  )
+
+
+# Instructions that only name or pass on what others made.
+_NOT_LAUNCHED = r'(parameter|constant|tuple|get-tuple-element|bitcast|copy)'
+
+
+def kernels_of_program(program: str) -> int:
+  """Counts the kernels of a step in a program compiled by XLA.
+
+  Args:
+    program: As `collecting.of_cohort` returns it.
+
+  Returns:
+    The instructions in the body of its loop over steps, its largest one.
+  """
+  bodies = set(re.findall(r'body=%?([\w.-]+)', program))
+  counts = [0]
+  for part in program.split('\n\n'):
+    heading = re.match(r'%?([\w.-]+) ', part)
+    if heading and heading[1] in bodies:
+      lines = [line for line in part.splitlines() if ' = ' in line]
+      passed_on = [
+        line for line in lines if re.search(rf'[\])}}] {_NOT_LAUNCHED}\(', line)
+      ]
+      counts.append(len(lines) - len(passed_on))
+  return max(counts)
 
 
 def of_round(

@@ -27,6 +27,20 @@ def test_two_to_four_clients_fill_a_gpu_but_for_the_largest_models():
     assert float(row['mflop']) / 19.5 <= busy
 
 
+def test_compiled_clients_launch_a_tenth_of_the_kernels():
+  rows = outputs.read_rows(_FOLDER / 'together.csv')
+  assert [row['task'] for row in rows] == [*placement.TOGETHER]
+  for row in rows:
+    assert int(row['compiled']) * 10 < int(row['alone']), row
+
+
+@pytest.mark.exhaustive
+def test_launches_are_counted_again():
+  made = placement.measure_together('mnist_logistic')
+  _, kept, *_ = outputs.read_rows(_FOLDER / 'together.csv')
+  assert kept == {key: str(value) for key, value in made.items()}
+
+
 @pytest.mark.exhaustive
 def test_a_row_is_made_again():
   made = placement.measure('digits')

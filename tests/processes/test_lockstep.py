@@ -12,6 +12,7 @@ from tff_adaptive import algorithms
 from tff_adaptive import models
 from tff_adaptive import runtime
 from tff_adaptive.runtime import rows
+from tff_adaptive.runtime.engine import lockstep
 from tff_adaptive.runtime.engine import resources
 
 from . import linear
@@ -199,6 +200,26 @@ def test_rows_of_common_tensors_are_copied_for_a_gpu(monkeypatch):
   monkeypatch.setattr(resources.Resources, 'on_gpu', True)
   for choice in ('true', 'false'):
     _check_equal(_run(process, 'true', data, jit_compile=choice), alone)
+
+
+@pytest.mark.parametrize(
+  'threads, devices, received_bytes, sizes',
+  [
+    (2, 1, 1 << 20, [10, 10]),
+    (2, 1, 1 << 10, [20]),  # Threads do not speed up the smallest models.
+    (1, 2, 1 << 10, [10, 10]),
+    (1, 1, 64 << 20, [8, 8, 4]),  # Their memory would be 10 GiB.
+    (1, 1, 1 << 40, [1] * 20),
+  ],
+)
+def test_groups_keep_to_threads_devices_and_memory(
+  threads, devices, received_bytes, sizes
+):
+  whole = lockstep.Rows([], [0] * 20, [*range(20)], 5)
+  found = lockstep.groups(range(20), whole, threads, devices, received_bytes)
+  assert [len(group) for group in found] == sizes
+  # Those with the most examples first.
+  assert [i for group in found for i in group] == [*range(19, -1, -1)]
 
 
 def test_bits_do_not_depend_on_threads():

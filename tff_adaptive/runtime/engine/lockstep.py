@@ -126,7 +126,11 @@ class GroupFailed(Exception):
 
 
 # Memory for a block's outputs.
-_BLOCK_BYTES = 64 << 20
+_BLOCK_BYTES = 256 << 20
+# Memory for a group's weights, gradients and states, about so many copies of
+# what each of its clients receives.
+_GROUP_BYTES = 4 << 30
+_COPIES = 8
 _MOST_IN_BLOCK = 512
 # Fewer clients do not divide a call's cost by much.
 _LEAST_IN_GROUP = 4
@@ -168,10 +172,11 @@ def groups(
     The groups, those with the most steps first.
   """
   tiny = received_bytes is not None and received_bytes <= _TINY_BYTES
+  most = _GROUP_BYTES // (_COPIES * max(1, received_bytes or 1))
   wanted = devices
   if not tiny:
     wanted = max(wanted, min(threads, len(block) // _LEAST_IN_GROUP))
-  size = min(_MOST_IN_GROUP, -(-len(block) // wanted))
+  size = min(_MOST_IN_GROUP, max(1, most), -(-len(block) // wanted))
   # A group takes as long as its largest client.
   ordered = sorted(block, key=lambda i: rows.begin[i] - rows.end[i])
   return [ordered[i : i + size] for i in range(0, len(ordered), size)]

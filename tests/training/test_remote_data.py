@@ -78,6 +78,12 @@ def test_the_examples_are_the_same_to_the_bit(tmp_path):
       tf.nest.map_structure(np.testing.assert_array_equal, a, b)
 
 
+def test_a_task_without_files_has_none_to_share(tmp_path):
+  settings = _settings(tmp_path, 'run', '--runtime=ray', '--data=native')
+  source = remote_data.source_of(settings, experiment.training_data)
+  assert source._files is None
+
+
 @pytest.fixture(name='address')
 def _address(ray_nodes):
   yield f'--ray_address={ray_nodes.address}'

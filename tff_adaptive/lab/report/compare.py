@@ -214,11 +214,13 @@ def table(
     ],
   }
   window = {scores.window(run.rounds) for run in runs}
-  over = f'{window.pop()}' if len(window) == 1 else 'tenth of the'
+  over = 'tenth of the rounds'
+  if len(window) == 1:
+    over = f'{window.pop()} rounds' if window != {1} else 'round'
   lines = [
     results_lib.as_text(results_lib.Results(words, columns)),
     '',
-    f'training and validation are means over the last {over} rounds'
+    f'training and validation are means over the last {over}'
     + ('; * better than all others' * ranked),
     '',
   ]

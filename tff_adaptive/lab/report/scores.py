@@ -35,26 +35,29 @@ class SelectionRule:
   of_loss: bool = False
 
 
+_AT_THE_END = (
+  'over the last 100 rounds, or the last tenth of a run shorter than 1000'
+)
+
 RULES: Mapping[str, SelectionRule] = {
   rule.name: rule
   for rule in (
     SelectionRule(
       'train_loss',
-      'lowest mean of the training loss over the last 100 rounds, or the last '
-      'tenth of a run shorter than 1000 (Reddi et al.)',
+      f'lowest mean of the training loss {_AT_THE_END} (Reddi et al.)',
       'train/loss',
       of_loss=True,
     ),
     SelectionRule(
       'train_metric',
-      'best mean of the training metric over the same rounds, as the code of '
-      'Reddi et al. chose',
+      f'best mean of the training metric {_AT_THE_END}, as the code of Reddi '
+      'et al. chose',
       'train/metric',
     ),
     SelectionRule(
       'validation_metric',
-      'best mean of the validation metric over the same rounds, the number '
-      'that Reddi et al. report; the loss in a task without a metric',
+      f'best mean of the validation metric {_AT_THE_END}, the number that '
+      'Reddi et al. report; the loss in a task without a metric',
       'validation/metric',
     ),
     SelectionRule(

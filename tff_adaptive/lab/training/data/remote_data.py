@@ -121,7 +121,8 @@ def source_of(
     from tff_adaptive.runtime.cluster import shared_files
 
     patterns = []
-    for name in ' or '.join(tasks.info(settings.task).files).split(' or '):
+    files_of_task = tasks.info(settings.task).files
+    for name in [n for each in files_of_task for n in each.split(' or ')]:
       # Files in one folder belong together, packed or not.
       inside = name.rpartition('/')[0]
       patterns += [f'{inside}/*'] if inside else [name, f'datasets/{name}']

@@ -35,10 +35,10 @@ def _images(path: pathlib.Path) -> list[pathlib.Path]:
   ]
 
 
-def _text(path: pathlib.Path) -> str:
-  """Returns a path's name, with bytes that are not UTF-8 as '\\xe9'."""
-  name = path.name.encode('utf-8', 'surrogateescape')
-  return name.decode('utf-8', 'backslashreplace')
+def text_of(name: str) -> str:
+  """Returns a file's name, with bytes that are not UTF-8 as '\\xe9'."""
+  content = name.encode('utf-8', 'surrogateescape')
+  return content.decode('utf-8', 'backslashreplace')
 
 
 def has_images(root: pathlib.Path) -> bool:
@@ -86,12 +86,12 @@ def read(root: pathlib.Path) -> tuple[pandas.DataFrame, list[str]]:
       with data_files.reading(path, 'image'):
         content = path.read_bytes()
       image = {'bytes': content, 'path': str(path)}
-      row = {IMAGE: image, LABEL: _text(folder)}
-      rows.append(row | ({CLIENT: _text(folder.parent)} if deep else {}))
-  empty = {_text(f) for f in classes} - {row[LABEL] for row in rows}
+      row = {IMAGE: image, LABEL: text_of(folder.name)}
+      rows.append(row | ({CLIENT: text_of(folder.parent.name)} if deep else {}))
+  empty = {text_of(f.name) for f in classes} - {row[LABEL] for row in rows}
   if empty:
     name = sorted(empty)[0]
-    files = [p.name for p in skipped if _text(p.parent) == name]
+    files = [p.name for p in skipped if text_of(p.parent.name) == name]
     raise data_files.DataError(
       f'{root}: the class {name} has no images'
       + (f', only files such as {sorted(files)[0]}' if files else '')

@@ -158,7 +158,10 @@ def _sources(path: pathlib.Path) -> list[_Source]:
     ]
   if files:
     pieces = all(_PIECE.fullmatch(p.stem) for p in files)
-    return [_Source(p, None if pieces else p.stem) for p in files]
+    return [
+      _Source(p, None if pieces else image_folders.text_of(p.stem))
+      for p in files
+    ]
   if not image_folders.has_images(path):
     _wrong(
       path,

@@ -1,5 +1,7 @@
 """Tables as people have them: what is read, and what is refused where."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -241,6 +243,13 @@ def test_splits_are_no_clients(tmp_path, files, expected):
   assert sorted(found.split.tolist()) == expected
   if '/' not in files[0]:
     assert found.clients is None
+
+
+def test_names_of_clients_that_are_not_utf_8(tmp_path):
+  for name in (b'caf\xe9.csv', b'b.csv'):
+    write(tmp_path, _PARTS['train'], os.fsdecode(name))
+  found = tables.read(tmp_path, _NAMES)
+  assert set(found.clients) == {'caf\\xe9', 'b'}
 
 
 def test_splits_that_are_incomplete(tmp_path):

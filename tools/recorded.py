@@ -235,7 +235,10 @@ def picture() -> str:
     'method:N',
     sort=[*shown.values()],
     scale=scale,
-    legend=alt.Legend(title=None, symbolOpacity=1),
+    # Below, where a browser's wider letters have room.
+    legend=alt.Legend(
+      title=None, symbolOpacity=1, orient='bottom', columns=2, columnPadding=40
+    ),
   )
   base = alt.Chart(drawing.table(rows)).encode(
     x=alt.X('round:Q', title='round'), color=colour

@@ -29,7 +29,6 @@ REFUSED = (
   'local_amsgrad',
   'fedsps_global',
   'fedsps_normalized',
-  'feddecsps',
   'fedexp',
   'fednova',
   'fedcm',
@@ -126,10 +125,11 @@ def test_methods_that_send_more_than_their_update_are_refused(name):
   )
 
 
-def test_feddecsps_that_counts_within_a_round_is_accepted():
-  algorithms.check(
-    'feddecsps', count='round', dp_clip_norm=1.0, dp_clients_per_round=4
-  )
+def test_feddecsps_that_counts_over_all_of_training_is_refused():
+  given = dict(dp_clip_norm=1.0, dp_clients_per_round=4)
+  algorithms.check('feddecsps', **given)
+  with pytest.raises(parameters.ParameterError, match='does not support diff'):
+    algorithms.check('feddecsps', count='training', **given)
 
 
 @pytest.mark.parametrize('name', algorithms.names())

@@ -68,6 +68,9 @@ class Hospitals(shared.Options):
       loss=builders.cross_entropy,
       metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
       classes=('malignant', 'benign'),
+      fitted=()
+      if self.data == 'synthetic'
+      else ('means and deviations of the measurements',),
     )
 
 

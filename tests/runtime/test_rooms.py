@@ -39,8 +39,8 @@ def test_imports_go_one_way(path):
   for name in imported(path):
     parts = name.split('.')
     if parts[0] == 'tff_adaptive':
-      # The forms of client computations are declared outside.
-      assert parts[1] in ('runtime', 'cohorts'), name
+      # The forms of client computations are declared and vectorized outside.
+      assert parts[1] in ('runtime', 'cohorts', 'vectorizing'), name
       if parts[1] == 'runtime' and room in _MAY_USE and parts[2] in _MAY_USE:
         assert parts[2] in _MAY_USE[room], name
     elif path.name not in (

@@ -73,7 +73,7 @@ def over_clients(
   )
 
 
-def _bitcast(pfor_input: Any, *_: Any, **__: Any) -> Any:
+def _bitcast(pfor_input: Any) -> Any:
   given = pfor_input.stacked_input(0)
   return pfor.wrap(tf.bitcast(given, pfor_input.op.outputs[0].dtype), True)
 
@@ -294,21 +294,20 @@ def _static(sizes: tf.Tensor) -> Sequence[int]:
   return [int(size) for size in tf.get_static_value(sizes)]
 
 
-def _register(name: str, own: Callable[[Any], Any], position: int) -> None:
-  """Replaces a converter for inputs at `position` that differ by client."""
-  given = pfor._pfor_converter_registry[name]
-
-  def convert(pfor_input: Any, *more: Any, **named: Any) -> Any:
-    differs = pfor_input.input(position).is_stacked
-    if differs and _is_plain(pfor_input):
-      return own(pfor_input)
-    return given(pfor_input, *more, **named)
-
-  pfor._pfor_converter_registry[name] = convert
+def _differs(position: int) -> Callable[[Any], bool]:
+  """Returns whether a convolution's input at `position` differs by client."""
+  return lambda pfor_input: (
+    pfor_input.input(position).is_stacked and _is_plain(pfor_input)
+  )
 
 
-def _is_tiled(pfor_input: Any) -> bool:
-  """Returns whether pooling windows tile images with channels last."""
+def _is_tiled_for_xla(pfor_input: Any) -> bool:
+  """Returns whether pooling windows tile images with channels last, for XLA.
+
+  It would scatter the gradients one by one.
+  """
+  if not _FOR_XLA.get():
+    return False
   _, rows, columns, _ = pfor_input.op.inputs[0].shape
   _, height, width, _ = size = list(pfor_input.get_attr('ksize'))
   return (
@@ -369,30 +368,29 @@ def _pool_gradient(pfor_input: Any) -> Any:
   return pfor.wrap(images, True)
 
 
-def _register_for_xla(name: str, own: Callable[[Any], Any]) -> None:
-  """Replaces a converter where XLA would scatter gradients one by one."""
-  given = pfor._pfor_converter_registry[name]
+def _register(
+  name: str,
+  own: Callable[[Any], Any],
+  applies: Callable[[Any], bool] = lambda _: True,
+) -> None:
+  """Registers a converter; where it does not apply, TensorFlow's is used."""
+  given = pfor._pfor_converter_registry.get(name)
 
   def convert(pfor_input: Any, *more: Any, **named: Any) -> Any:
-    if _FOR_XLA.get() and _is_tiled(pfor_input):
+    if applies(pfor_input):
       return own(pfor_input)
     return given(pfor_input, *more, **named)
 
   pfor._pfor_converter_registry[name] = convert
 
 
-_register_for_xla('MaxPool', _pool)
-_register_for_xla('MaxPoolGrad', _pool_gradient)
-_register('Conv2D', _convolve, 1)
-_register('Conv2DBackpropFilter', _filter_gradient, 2)
-_register('Conv2DBackpropInput', _input_gradient, 1)
-pfor._pfor_converter_registry['Bitcast'] = _bitcast
-for _name in (
-  'StatelessRandomGetKeyCounter',
-  'StatelessRandomNormalV2',
-  'StatelessRandomUniformV2',
-  'StatelessTruncatedNormalV2',
-):
-  pfor._pfor_converter_registry[_name] = lambda pfor_input, *_, **__: (
-    _each_draws(pfor_input)
-  )
+_register('MaxPool', _pool, _is_tiled_for_xla)
+_register('MaxPoolGrad', _pool_gradient, _is_tiled_for_xla)
+_register('Conv2D', _convolve, _differs(1))
+_register('Conv2DBackpropFilter', _filter_gradient, _differs(2))
+_register('Conv2DBackpropInput', _input_gradient, _differs(1))
+_register('Bitcast', _bitcast)
+_register('StatelessRandomGetKeyCounter', _each_draws)
+_register('StatelessRandomNormalV2', _each_draws)
+_register('StatelessRandomUniformV2', _each_draws)
+_register('StatelessTruncatedNormalV2', _each_draws)

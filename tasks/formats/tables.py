@@ -524,8 +524,8 @@ def _times(cells: pandas.Series, names: Names) -> pandas.Series:
     )
     if (unclear := found != other).any():
       raise ValueError(
-        f'day and month of {cells[unclear].iloc[0]!r} cannot be told apart; '
-        'write 2024-12-31'
+        f'{cells[unclear].iloc[0]!r} is ambiguous in day and month; write '
+        '2024-12-31'
       )
     return found
   except (TypeError, ValueError, OverflowError) as e:

@@ -333,7 +333,10 @@ def test_the_last_examples_of_each_client_are_its_test(folder, form):
 
 
 def test_days_and_months_are_not_guessed(folder):
-  for day, told in (('05/11/2024', 'cannot be told'), ('13 May 2024', None)):
+  for day, told in (
+    ('05/11/2024', 'is ambiguous in day'),
+    ('13 May 2024', None),
+  ):
     rows = [f'{i},{i % 2},{day},{i // 20}' for i in range(40)]
     path = folder / 'log.csv'
     path.write_text('\n'.join(['x,label,when,client', *rows]))

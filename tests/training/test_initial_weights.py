@@ -90,7 +90,7 @@ def test_a_run_whose_weights_are_of_another_dtype(tmp_path):
     state = collections.OrderedDict(global_model_weights=weights)
     checkpoints.Checkpoints(folder.checkpoints).save(state, 1)
   model_fn = helpers.task().model_fn
-  with pytest.warns(UserWarning, match='told apart by their shapes'):
+  with pytest.warns(UserWarning, match='were matched by their shapes'):
     loaded = initial_weights.load(model_fn, tmp_path / 'float32')
   assert loaded.trainable[1].tolist() == [1, 1]
   with pytest.raises(errors.SettingsError, match='and dtype float64, and'):

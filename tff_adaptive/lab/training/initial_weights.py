@@ -157,8 +157,7 @@ def _of_run(
         f'{instead}.'
       )
     warnings.warn(
-      f'{path} does not name its weights; they were told apart by their '
-      'shapes.',
+      f'{path} does not name its weights; they were matched by their shapes.',
       stacklevel=2,
     )
     recorded = names

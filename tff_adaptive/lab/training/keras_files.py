@@ -159,8 +159,8 @@ def _check_shapes_tell(arrays: Arrays) -> None:
       '.weights.h5'
     )
   warnings.warn(
-    'The file has no names of layers; their weights were told apart by their '
-    'classes and shapes.',
+    'The file has no names of layers; they were matched by their classes and '
+    'shapes.',
     stacklevel=2,
   )
 

@@ -122,7 +122,7 @@ class Invocation:
           self._run_together(phase, phase.together)
           return
         except lockstep.GroupFailed as e:
-          if self.resources.jit_compile and not phase.together.cannot_compile:
+          if self._compiles(phase.together):
             phase.together.cannot_compile = str(e).partition('\n')[0]
             _logger.warning(
               'Clients train without XLA: %s', phase.together.cannot_compile
@@ -142,6 +142,9 @@ class Invocation:
       self._say_alone(phase)
     self._run_alone(phase)
 
+  def _compiles(self, together: lockstep.Together) -> bool:
+    return self.resources.jit_compile and not together.cannot_compile
+
   def _say_alone(self, phase: phases.Phase) -> None:
     """Logs once why clients train one at a time."""
     if phase.alone_because:
@@ -159,8 +162,8 @@ class Invocation:
     """Runs clients in groups, each in one call, and accumulates them."""
     rows = lockstep.joined(
       [c[together.data.slot] for c in self.clients],
-      few_sizes=self.resources.jit_compile,
-      alone=self.resources.on_gpu,
+      few_sizes=self._compiles(together),
+      only_own=self.resources.on_gpu,
     )
     shared = [self.server[leaf.slot] for leaf in phase.fold.shared]
     totals = [self.server[slot] for slot in phase.zero]
@@ -188,7 +191,7 @@ class Invocation:
       len(self.resources.devices),
       together.received_bytes,
     )
-    compiled = self.resources.jit_compile
+    compiled = self._compiles(together)
     size = lockstep.rounded_up(max(map(len, members)))
     if compiled:  # A single client would not be vectorized.
       size = max(2, size)

@@ -60,15 +60,15 @@ def rounded_up(count: int) -> int:
 def joined(
   data: Sequence[dataset_cache.ClientData],
   few_sizes: bool = False,
-  alone: bool = False,
+  only_own: bool = False,
 ) -> Rows:
   """Joins the rows of several clients.
 
   Args:
     data: The clients' data, as `dataset_cache.client_data` returns them.
     few_sizes: Whether to append rows, so that few numbers of rows occur.
-    alone: Whether to leave out other clients' rows of common tensors, as for a
-      GPU, to which the rows are copied.
+    only_own: Whether to leave out other clients' rows of common tensors, as for
+      a GPU, to which the rows are copied.
 
   Raises:
     CannotVectorize: If their batches are not known or have other sizes.
@@ -80,7 +80,7 @@ def joined(
       raise CannotVectorize('the batches of a client are not known beforehand')
     found.append(rows)
   first = found[0]
-  if not alone and all(
+  if not only_own and all(
     rows.batch_size == first.batch_size
     and all(a is b for a, b in zip(rows.components, first.components))
     for rows in found
@@ -263,7 +263,6 @@ class Together:
     Raises:
       CannotVectorize: If TensorFlow cannot vectorize it.
     """
-    jit_compile = jit_compile and not self.cannot_compile
     key = clients, batch_size, jit_compile
     if key not in self._functions:
       specs = [

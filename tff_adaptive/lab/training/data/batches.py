@@ -1,10 +1,9 @@
 """Clients' batches from arrays, without a `tf.data` pipeline per client.
 
 For tasks whose preprocessing has a `tasks.preprocessing.Recipe`, or can be read
-as one (`pipelines`). Deterministic
-steps are applied once per client and cached as arrays; a round draws an order
-for each client of the cohort, gathers the rows and maps those of the whole
-cohort in one call.
+as one (`pipelines`). Deterministic steps are applied once per client and cached
+as arrays; a round draws an order for each client of the cohort, gathers the
+rows and maps those of the whole cohort in one call.
 """
 
 import dataclasses
@@ -67,10 +66,7 @@ def _recipe_of(
   """
   element = datasets.train_data.element_type_structure
   function = datasets.train_preprocess_fn
-  if function is None or not all(
-    isinstance(spec, tf.TensorSpec) and spec.shape.is_fully_defined()
-    for spec in tf.nest.flatten(element)
-  ):
+  if function is None or not data.can_be_stacked(element):
     return None
   recipe: Optional[preprocessing.Recipe] = getattr(function, 'recipe', None)
   if recipe is not None:

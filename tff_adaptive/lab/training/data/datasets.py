@@ -118,6 +118,14 @@ def without_elements(batches: Batches) -> Batches:
   return batches.take(0) if isinstance(batches, tf.data.Dataset) else []
 
 
+def can_be_stacked(element_spec: structures.Structure) -> bool:
+  """Returns whether all examples have the same static shapes."""
+  return all(
+    isinstance(spec, tf.TensorSpec) and spec.shape.is_fully_defined()
+    for spec in tf.nest.flatten(element_spec)
+  )
+
+
 def nbytes(tensors: structures.Structure) -> int:
   """Computes the bytes of tensors or arrays, including those of strings."""
   total = 0
@@ -190,10 +198,7 @@ class ClientDatasets:
       tf.random.set_seed(randomness.seed_32(seed, 'tracing client data'))
     self._element_spec = self._clients.element_type_structure
     # Examples of varying shape can be neither stacked nor cached.
-    self._tensors = all(
-      isinstance(spec, tf.TensorSpec) and spec.shape.is_fully_defined()
-      for spec in tf.nest.flatten(self._element_spec)
-    )
+    self._tensors = can_be_stacked(self._element_spec)
     self._read = self._build_read()
     self._prepare = self._build_prepare()
 

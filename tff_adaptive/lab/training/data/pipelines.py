@@ -7,7 +7,7 @@ a round draws their order.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Optional
 
 import tensorflow as tf
@@ -31,15 +31,12 @@ class _Pipeline:
   """
 
   maps: tuple[Callable[..., Any], ...] = ()
-  options: tuple[tuple[str, Any], ...] = ()
+  options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
   def _with(self, step: str, *after: str, **options: Any) -> '_Pipeline':
-    given = dict(self.options)
-    if blocked := [name for name in after if name in given]:
+    if blocked := [name for name in after if name in self.options]:
       raise _Unreadable(f'{step} follows {blocked[0]}')
-    return dataclasses.replace(
-      self, options=tuple({**given, **options}.items())
-    )
+    return dataclasses.replace(self, options={**self.options, **options})
 
   def map(
     self, map_func: Callable[..., Any], *_: Any, **__: Any
@@ -75,8 +72,7 @@ class _Pipeline:
 
   def take(self, count: int, name: Any = None) -> '_Pipeline':
     del name
-    given = dict(self.options)
-    if 'shuffle' in given or 'epochs' in given:
+    if {'shuffle', 'epochs'} & {*self.options}:
       return self._with(
         'take', 'max_elements', 'batch_size', max_elements=int(count)
       )

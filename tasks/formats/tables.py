@@ -51,9 +51,7 @@ class Names:
     words: Names of feature columns of words, even if they look like numbers.
     text: Name of a text column, which is then the only feature.
     time: Name of a column of times, which is no feature unless named.
-    decimal: Decimal mark of numbers in text; by default a point, or a comma if
-      points are between thousands.
-    thousands: Mark between thousands.
+    decimal: Decimal mark of numbers in text.
     image_size: If given, images are resized to squares of this size in pixels;
       otherwise all must have the same size.
     drop_unlabelled: Whether to drop rows without a label.
@@ -65,16 +63,9 @@ class Names:
   words: Sequence[str] = ()
   text: Optional[str] = None
   time: Optional[str] = None
-  decimal: Optional[str] = None
-  thousands: Optional[str] = None
+  decimal: str = '.'
   image_size: Optional[int] = None
   drop_unlabelled: bool = False
-
-  @property
-  def marks(self) -> columns_lib.Marks:
-    """The marks of numbers in text."""
-    default = ',' if self.thousands == '.' else '.'
-    return self.decimal or default, self.thousands
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +81,7 @@ class Examples:
     clients: Client ids [rows]; None if nothing names clients.
     times: Numbers or times [rows]; None without a time column.
     split: 'train', 'test' or 'validation' [rows].
-    marks: Marks of numbers in text.
+    decimal: Decimal mark of numbers in text.
     notes: Sentences about what was skipped or merged.
   """
 
@@ -101,7 +92,7 @@ class Examples:
   clients: Optional[pandas.Series] = None
   times: Optional[pandas.Series] = None
   split: np.ndarray = dataclasses.field(default_factory=lambda: np.array([]))
-  marks: columns_lib.Marks = ('.', None)
+  decimal: str = '.'
   notes: tuple[str, ...] = ()
 
 
@@ -240,7 +231,7 @@ def read(path: pathlib.Path, names: Names) -> Examples:
     whole[client] if client in whole.columns else None,
     None if names.time is None else _times(whole[names.time], names),
     np.array([source.split for source in sources])[rows[kept]],
-    names.marks,
+    names.decimal,
     tuple(notes),
   )
 
@@ -302,7 +293,7 @@ def _read_csv(path: pathlib.Path, names: Names) -> pandas.DataFrame:
         sep=delimiter,
         header=0,
         names=header,
-        decimal=names.marks[0],
+        decimal=names.decimal,
         dtype={n: str for n in kept if n in header},
         index_col=False,
         skipinitialspace=True,
@@ -473,7 +464,7 @@ def _convert(
     name, forced = source.name, source.name in names.words
     if source.is_image and not forced:
       blocks[name], described[name] = source.images(names.image_size)
-    elif not forced and (found := source.numbers(names.marks)) is not None:
+    elif not forced and (found := source.numbers(names.decimal)) is not None:
       blocks[name] = found
       described[name] = columns_lib.Column(
         name,
@@ -481,7 +472,7 @@ def _convert(
         width=int(np.prod(found.shape[1:])),
       )
     else:
-      words[name], described[name] = source.words(forced, names.marks)
+      words[name], described[name] = source.words(forced, names.decimal)
   wide = [c.name for c in described.values() if c.width > 1]
   if wide and words:
     _wrong(
@@ -511,25 +502,13 @@ def _times(cells: pandas.Series, names: Names) -> pandas.Series:
   """Returns numbers or times by which rows can be sorted."""
   if pandas.api.types.is_numeric_dtype(cells) or cells.dtype.kind == 'M':
     return cells
-  found = columns_lib.read_numbers(cells, names.marks)
+  found = columns_lib.read_numbers(cells, names.decimal)
   if found is not None:
     return pandas.Series(found)
-  found = pandas.to_datetime(cells, format='ISO8601', utc=True, errors='coerce')
-  if found.notna().all():
-    return found
   try:
-    found, other = (
-      pandas.to_datetime(cells, format='mixed', utc=True, dayfirst=day_first)
-      for day_first in (False, True)
-    )
-    if (unclear := found != other).any():
-      raise ValueError(
-        f'{cells[unclear].iloc[0]!r} is ambiguous in day and month; write '
-        '2024-12-31'
-      )
-    return found
+    return pandas.to_datetime(cells, format='ISO8601', utc=True)
   except (TypeError, ValueError, OverflowError) as e:
     raise data_files.DataError(
-      f'The column {names.time!r} has cells that are neither numbers nor '
-      f'times: {e}'
+      f'The column {names.time!r} has cells that are neither numbers nor times '
+      f'such as 2024-12-31 08:30: {e}'
     ) from e

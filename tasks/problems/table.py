@@ -80,7 +80,6 @@ class Table(shared.Divided):
     'decimal',
     'drop_unlabelled',
     'schema',
-    'thousands',
     'time',
     'vocabulary',
     'vocab_size',
@@ -115,17 +114,12 @@ class Table(shared.Divided):
   numbers or dates.
   """
 
-  decimal: Optional[Literal['.', ',']] = None
-  """Decimal mark of numbers; by default a point, or a comma if `thousands` is a
-  point.
-  """
-
-  thousands: Optional[Literal['.', ',', ' ', "'", '_']] = None
-  """Mark between thousands; by default there is none."""
+  decimal: Literal['.', ','] = '.'
+  """Decimal mark of numbers."""
 
   time: Optional[str] = None
-  """Column of times or numbers: the last examples of each client are held out
-  for testing, instead of random ones.
+  """Column of times (2024-12-31 08:30) or numbers: the last examples of each
+  client are held out for testing, instead of random ones.
   """
 
   drop_unlabelled: bool = False
@@ -142,10 +136,9 @@ class Table(shared.Divided):
   classes of the label. Images are the column "image".
   """
 
-  vocabulary: Optional[str] = None
+  vocabulary: Optional[Literal['fitted', 'hashed']] = None
   """With text, 'fitted' for the most frequent words of training texts, the
-  default; 'hashed' for hashes of words; or a file with one word per line.
-  """
+  default, or 'hashed' for hashes of words."""
 
   vocab_size: Optional[_VocabularySize] = None
   """With text, maximum number of tokens; by default 5000."""
@@ -214,12 +207,6 @@ class Table(shared.Divided):
         raise parameters.ParameterError(
           'path', '{}={given}: {missing}.', given=self.path, missing=missing
         )
-    if self.thousands is not None and self.thousands == self.decimal:
-      raise parameters.ParameterError(
-        'thousands',
-        '{}={given} is also the mark of decimals, {decimal}.',
-        given=self.thousands,
-      )
     for name in ('vocabulary', 'vocab_size', 'max_length'):
       if self.text is None and getattr(self, name) is not None:
         raise parameters.ParameterError(
@@ -261,9 +248,9 @@ class Table(shared.Divided):
     synthetic = self.data == 'synthetic'
     examples = _made_up(self.seed) if synthetic else self._read(schema)
     labels, classes, notes = _labels(examples, self, schema.get(self.label))
-    who, told = _clients(examples, labels, self.values)
+    who = _clients(examples, labels, self.values)
     return _Loaded(
-      schema, examples, labels, classes, who, [*examples.notes, *notes, *told]
+      schema, examples, labels, classes, who, [*examples.notes, *notes]
     )
 
   def create(self) -> tff.simulation.baselines.BaselineTask:
@@ -281,7 +268,7 @@ class Table(shared.Divided):
       encoding = encodings.fit_text(
         examples,
         train,
-        vocabulary=self.vocabulary or 'fitted',
+        hashed=self.vocabulary == 'hashed',
         size=self.vocab_size or 5000,
         max_length=self.max_length or 64,
       )
@@ -346,7 +333,6 @@ class Table(shared.Divided):
         self.text,
         self.time,
         self.decimal,
-        self.thousands,
         self.image_size,
         self.drop_unlabelled,
       ),
@@ -372,10 +358,9 @@ class Table(shared.Divided):
     fitted = []
     if isinstance(encoding, encodings.TableEncoding):
       fitted = encoding.fitted(schema, standardize=self.standardize)
-    elif self.vocabulary in (None, 'fitted'):
+    elif self.vocabulary != 'hashed':
       fitted.append(
-        f'the vocabulary of {self.text!r} (--table_vocabulary=hashed or a file '
-        'of words)'
+        f'the vocabulary of {self.text!r} (--table_vocabulary=hashed)'
       )
     if self.label not in schema:
       if self.target == 'class':
@@ -428,12 +413,12 @@ def _labels(
   """Returns targets, names of classes (empty for numbers), and notes."""
   where, cells = options.path or 'The table', examples.labels
   if options.target == 'number':
-    values = _numbers(where, cells, examples.marks)
+    values = _numbers(where, cells, examples.decimal)
     told = 'The loss is of the scaled label; the error has its own unit.'
     return values[:, np.newaxis], (), [told] if options.standardize else []
   # Of words and numbers that are equal, one spelling, also in a schema.
   given_first = pandas.concat([pandas.Series(given or [], dtype=object), cells])
-  words, notes = columns.names_of(given_first, 'labels')
+  words = columns.names_of(given_first)
   listed, words = words[: len(given or [])], words[len(given or []) :]
   if given is None:
     classes = sorted(set(words), key=_order)
@@ -446,10 +431,6 @@ def _labels(
         f'{where} has the label {classes[0]!s} only; at least two classes are '
         'needed.'
       )
-    if len(classes) > 1000 and len(classes) * 2 > len(words):
-      raise data_files.DataError(
-        f'{where} has {len(classes):,} different labels in {len(words):,} rows.'
-      )
   else:
     classes = list(dict.fromkeys(listed))
     if unknown := sorted(set(words) - set(classes)):
@@ -460,7 +441,7 @@ def _labels(
   counts = words.value_counts()
   shown = [f'{c[:40]!r} ({counts.get(c, 0):,} examples)' for c in classes[:10]]
   more = f' and {len(classes) - 10:,} more' if len(classes) > 10 else ''
-  notes.append(f'{len(classes):,} classes: {", ".join(shown)}{more}.')
+  notes = [f'{len(classes):,} classes: {", ".join(shown)}{more}.']
   places = {name: place for place, name in enumerate(classes)}
   return words.map(places).to_numpy(np.int32), tuple(classes), notes
 
@@ -483,18 +464,18 @@ def _check_classes(where: str, classes: Sequence[str], rows: int) -> None:
     )
 
 
-def _numbers(where: str, cells: pandas.Series, marks: Any) -> np.ndarray:
+def _numbers(where: str, cells: pandas.Series, decimal: str) -> np.ndarray:
   """Returns numbers to predict, float64 [rows]."""
   if pandas.api.types.is_numeric_dtype(cells):
     values = cells.to_numpy(np.float64)
-  elif (found := columns.read_numbers(cells, marks)) is not None:
+  elif (found := columns.read_numbers(cells, decimal)) is not None:
     values = found
   else:
-    odd = columns.unreadable(columns.clean(cells), marks)
+    odd = columns.unreadable(columns.clean(cells), decimal)
     raise data_files.DataError(
       f'{where} has labels that are not finite numbers, such as '
-      f'{odd[:40]!r}; give their marks by --table_decimal and '
-      '--table_thousands, or, for classes, --table_target=class.'
+      f'{odd[:40]!r}; give --table_decimal, or, for classes, '
+      '--table_target=class.'
     )
   if not np.isfinite(values).all():
     raise data_files.DataError(f'{where} has labels that are not finite.')
@@ -503,8 +484,8 @@ def _numbers(where: str, cells: pandas.Series, marks: Any) -> np.ndarray:
 
 def _clients(
   examples: tables.Examples, labels: np.ndarray, options: dict[str, Any]
-) -> tuple[partition.Partition, list[str]]:
-  """Partitions the rows of the split train; returns notes on client ids too."""
+) -> partition.Partition:
+  """Partitions the rows of the split train."""
   num_clients, alpha = options['num_clients'], options['alpha']
   rows = np.flatnonzero(examples.split == 'train')
   labels = labels[rows]
@@ -517,11 +498,11 @@ def _clients(
           'clients.',
           given=options[name],
         )
-    words, notes = columns.names_of(examples.clients.iloc[rows], 'clients')
+    words = columns.names_of(examples.clients.iloc[rows])
     who = partition.grouped(
       partition.by_group(words.to_numpy().astype(str)), options['group_size']
     )
-    return _of_rows(who, rows), notes
+    return _of_rows(who, rows)
   if options['group_size'] > 1:
     raise parameters.ParameterError(
       'group_size',
@@ -553,7 +534,7 @@ def _clients(
       'data': 'native',  # Synthetic data name their clients.
     },
   )
-  return _of_rows(who, rows), []
+  return _of_rows(who, rows)
 
 
 def _of_rows(who: partition.Partition, rows: np.ndarray) -> partition.Partition:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
   from tff_adaptive.processes.composition import Process
   from tff_adaptive.processes.composition import StatefulLearningProcess
   from tff_adaptive.processes.composition import StatefulOutput
-  from tff_adaptive.processes.drift import MeasuringDrift
   from tff_adaptive.processes.local.client_work import build_client_work
 
 __all__ = [
@@ -34,7 +33,6 @@ __all__ = [
   'Contrastive',
   'Correction',
   'Exchange',
-  'MeasuringDrift',
   'NoExchange',
   'Objective',
   'Plain',
@@ -52,7 +50,6 @@ __all__ = [
 ]
 
 _MODULES = {
-  'MeasuringDrift': 'drift',
   'build_aggregator': 'aggregation',
   'build_client_work': 'local.client_work',
   'first_aggregator_state': 'aggregation',

@@ -23,16 +23,8 @@ from tff_adaptive.lab.flags import parsing as flags
 from tff_adaptive.lab.training import experiment
 from tff_adaptive.lab.training import reuse
 from tff_adaptive.lab.training.data import remote_data
-from tff_adaptive.runtime.cluster import connection
-from tff_adaptive.runtime.cluster import shared_files
 
-ray = nodes.ray
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
-
-# As the task's file, 60 examples.
-_W8A = ''.join(
-  f'{1 if i % 3 else -1} {i % 7 + 1}:1 {i % 31 + 20}:1\n' for i in range(60)
-)
 
 pytestmark = pytest.mark.usefixtures('undrawn')
 
@@ -55,10 +47,6 @@ def _settings(folder, name, *more):
   )
 
 
-def _no_data():
-  raise errors.SettingsError('--cache_dir=/data has no emnist.sqlite.')
-
-
 def _clients(settings, make=experiment.training_data):
   here = experiment.training_data(settings)
   source = remote_data.Source(functools.partial(make, settings))
@@ -76,12 +64,6 @@ def test_the_examples_are_the_same_to_the_bit(tmp_path):
   for ours, theirs in zip(made, here.for_round(7, cohort).batches, strict=True):
     for a, b in zip(ours, theirs, strict=True):
       tf.nest.map_structure(np.testing.assert_array_equal, a, b)
-
-
-def test_a_task_without_files_has_none_to_share(tmp_path):
-  settings = _settings(tmp_path, 'run', '--runtime=ray', '--data=native')
-  source = remote_data.source_of(settings, experiment.training_data)
-  assert source._files is None
 
 
 @pytest.fixture(name='address')
@@ -169,50 +151,9 @@ def test_what_a_machine_lacks_is_named_with_the_machine(ray_nodes, tmp_path):
   context.close()
 
 
-def _without_data(settings, folder=None):
-  del settings, folder
-  _no_data()
-
-
-def test_what_a_machine_lacks_it_gets_from_the_store(
-  ray_nodes, tmp_path, monkeypatch
-):
-  there, here = tmp_path / 'there', tmp_path / 'here'
-  (there / 'libsvm').mkdir(parents=True)
-  (there / 'libsvm' / 'w8a').write_text(_W8A)
-  (there / 'other').write_text('of nobody')
-  connected = connection.connect(ray_nodes.address)
-  shared = shared_files.share(there, ['libsvm/*', 'none'])
-  assert shared.are_in(there) and not shared.are_in(here)
-  monkeypatch.setenv('XDG_CACHE_HOME', str(here))
-  folder = shared.write()
-  copy = folder / 'libsvm' / 'w8a'
-  assert folder.is_relative_to(here) and copy.read_text() == _W8A
-  assert [p.name for p in folder.rglob('*') if p.is_file()] == ['w8a']
-  # What is there is checked, and kept.
-  before = copy.stat().st_ino
-  assert shared.write() == folder and copy.stat().st_ino == before
-  copy.write_text('damaged')
-  shared.write()
-  assert copy.read_text() == _W8A
-
-  # A source uses them where making the data fails for want of them.
-  def make(cache_dir):
-    return cache_dir or _no_data()
-
-  source = remote_data.Source(make, str(here), shared)
-  assert source.clients() == str(folder)
-  for machine, files in ((there, shared), (here, None)):
-    with pytest.raises(runtime.RuntimeFailure, match='no emnist'):
-      remote_data.Source(make, str(machine), files).clients()
-  # Whatever is larger must be there, and a full disk is said.
-  monkeypatch.setattr(shared_files, 'MAX_BYTES', len(_W8A) - 1)
-  assert shared_files.share(there, ['libsvm/*']) is None
-  monkeypatch.setenv('XDG_CACHE_HOME', str(there / 'other'))
-  with pytest.raises(runtime.RuntimeFailure, match='could not be copied'):
-    shared.write()
-  if connected:
-    ray.shutdown()
+def _without_data(settings):
+  del settings
+  raise errors.SettingsError('--cache_dir=/data has no emnist.sqlite.')
 
 
 class _Run:

@@ -4,13 +4,13 @@
 """
 
 import itertools
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import MutableMapping, Sequence
 from typing import Any, TypeAlias
 
-import attrs
 import cachetools
 import tensorflow as tf
 import tensorflow_federated as tff
+import tree
 from tensorflow.python.framework import op_def_registry
 from tensorflow_federated.python.core.impl.types import computation_types
 from tensorflow_federated.python.core.impl.types import type_conversions
@@ -44,17 +44,15 @@ def conform_dataset(
   Raises:
     TypeError: If the elements are not assignable to `element_type`.
   """
-  key = (_spec_key(dataset.element_spec), id(element_type))
+  # Dtypes, shapes, containers and the order of their fields.
+  key = (repr(dataset.element_spec), id(element_type))
   if key not in _conforms:
     got = computation_types.tensorflow_to_type(dataset.element_spec)
     if not element_type.is_assignable_from(got):
       raise TypeError(
         f'Expected a dataset with elements of type {element_type}, got {got}.'
       )
-    expected = tf.nest.flatten(_element_spec(element_type))
-    same = [(s.dtype, s.shape.rank) for s in expected] == [
-      (s.dtype, s.shape.rank) for s in tf.nest.flatten(dataset.element_spec)
-    ] and _field_order(dataset.element_spec) == _field_order(
+    same = _components(dataset.element_spec) == _components(
       _element_spec(element_type)
     )
     # Keeps the type alive, so that its id is not reused.
@@ -72,6 +70,14 @@ def conform_dataset(
   return dataset.map(conform)
 
 
+def _components(spec: ElementSpec) -> list[tuple[object, ...]]:
+  """Returns the fields, dtypes and ranks of components, in their order."""
+  return [
+    (path, leaf.dtype, leaf.shape.rank)
+    for path, leaf in tree.flatten_with_path(spec)
+  ]
+
+
 def _conform_element(element: Element, type_spec: tff.Type) -> Element:
   if not isinstance(type_spec, tff.StructType):
     return element
@@ -86,52 +92,13 @@ def _conform_element(element: Element, type_spec: tff.Type) -> Element:
 
 
 # Whether datasets can be used as they are, by spec and id of the element type.
-_conforms: MutableMapping[tuple[object, int], tuple[bool, tff.Type]] = (
+_conforms: MutableMapping[tuple[str, int], tuple[bool, tff.Type]] = (
   cachetools.LRUCache(1024)
 )
 # Element specs by the id of the element type.
 _specs: MutableMapping[int, tuple[ElementSpec, tff.Type]] = cachetools.LRUCache(
   1024
 )
-
-
-def _spec_key(spec: ElementSpec) -> object:
-  """Builds a hashable key of dtypes, shapes, containers and their fields."""
-  return (
-    tuple(
-      (s.dtype, tuple(s.shape) if s.shape.rank is not None else None)
-      for s in tf.nest.flatten(spec)
-    ),
-    _containers(spec),
-  )
-
-
-def _containers(spec: ElementSpec) -> object:
-  """Returns the nested container types with their field names in order."""
-  if isinstance(spec, Mapping):
-    return type(spec), tuple((k, _containers(spec[k])) for k in spec)
-  if attrs.has(type(spec)):
-    fields = (getattr(spec, f.name) for f in attrs.fields(type(spec)))
-    return type(spec), tuple(map(_containers, fields))
-  if isinstance(spec, (list, tuple)):
-    return type(spec), tuple(map(_containers, spec))
-  return None
-
-
-def _field_order(spec: ElementSpec) -> object:
-  """Returns the nested field names in the order of `tf.nest.flatten`."""
-  if isinstance(spec, Mapping):
-    return tuple((k, _field_order(spec[k])) for k in sorted(spec))
-  if hasattr(spec, '_fields'):
-    return tuple((k, _field_order(getattr(spec, k))) for k in spec._fields)
-  if attrs.has(type(spec)):
-    return tuple(
-      (f.name, _field_order(getattr(spec, f.name)))
-      for f in attrs.fields(type(spec))
-    )
-  if isinstance(spec, (list, tuple)):
-    return tuple(_field_order(s) for s in spec)
-  return None
 
 
 def _element_spec(element_type: tff.Type) -> ElementSpec:

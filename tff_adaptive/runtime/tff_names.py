@@ -10,7 +10,7 @@ import hashlib
 import os
 import typing
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -19,8 +19,6 @@ import tree
 from tensorflow.core.framework import function_pb2
 from tensorflow_federated.proto.v0 import computation_pb2
 from tensorflow_federated.proto.v0 import executor_pb2
-from tensorflow_federated.proto.v0 import executor_pb2_grpc
-from tensorflow_federated.python.common_libs import async_utils
 from tensorflow_federated.python.common_libs import structure
 from tensorflow_federated.python.core.backends.native import (
   compiler as native_compiler,
@@ -51,9 +49,6 @@ TensorFlowProto: TypeAlias = computation_pb2.TensorFlow
 FunctionDef: TypeAlias = function_pb2.FunctionDef
 FunctionDefLibrary: TypeAlias = function_pb2.FunctionDefLibrary
 
-# The protocol between a context and its worker.
-ExecutorGroupStub: Any = executor_pb2_grpc.ExecutorGroupStub
-AsyncThreadRunner = async_utils.AsyncThreadRunner
 Struct = structure.Struct
 compile_to_mergeable = mergeable_comp_compiler.compile_to_mergeable_comp_form
 compile_to_native = native_compiler.desugar_and_transform_to_native

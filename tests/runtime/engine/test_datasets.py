@@ -12,7 +12,6 @@ from tff_adaptive import runtime
 from tff_adaptive.runtime import rows as rows_lib
 from tff_adaptive.runtime import tff_datasets
 from tff_adaptive.runtime.engine import dataset_cache
-from tff_adaptive.runtime.graphs import forms
 
 # Lists and rows stand for datasets there; on a GPU, batches are copied anyway.
 _HOST = ['CPU:0']
@@ -164,8 +163,7 @@ def test_kept_batches_give_the_same_results(loop, listed):
     for _ in range(3):
       np.testing.assert_array_equal(compute(data), expected)
   functions = kept.engine.compile(compute)[0].phases[0].client._functions
-  made = {forms.Form.DATASET} | ({forms.Form.LIST} if listed else set())
-  assert set(functions) == made
+  assert set(functions) == ({False, True} if listed else {False})
   before = kept.engine.datasets.free_bytes
   data.clear()
   gc.collect()
@@ -202,9 +200,7 @@ def test_rows_give_the_same_results_as_their_batches(loop, listed, batch_type):
       datasets = [rows.dataset() for rows in clients]
       np.testing.assert_array_equal(compute(datasets), expected)
   functions = context.engine.compile(compute)[0].phases[0].client._functions
-  # A last batch may be smaller than a type of fixed size allows.
-  rows = listed and batch_type is None
-  assert (forms.Form.ROWS in functions) == rows
+  assert (True in functions) == listed
   context.close()
 
 
@@ -232,7 +228,7 @@ def test_clients_may_share_their_rows(loop, listed):
       found, compute([rows.dataset() for rows in shared])
     )
   functions = context.engine.compile(compute)[0].phases[0].client._functions
-  assert (forms.Form.ROWS in functions) == listed
+  assert (True in functions) == listed
   context.close()
 
 
@@ -287,9 +283,9 @@ def test_no_more_batches_are_kept_than_allowed():
       tff.TensorType(np.float32, dataset.element_spec.shape)
     )
     first = cache.client_data(dataset, spec)
-    assert first.form is forms.Form.DATASET
+    assert first.known_rows is None
     again = cache.client_data(dataset, spec)
-    assert (again.form is forms.Form.LIST) == kept
+    assert (again.known_rows is not None) == kept
 
 
 def test_dataset_object_of_several_clients_does_not_depend_on_threads():

@@ -22,7 +22,6 @@ tf.config.set_logical_device_configuration(
     cpu, [tf.config.LogicalDeviceConfiguration()] * 3)
 import tensorflow_federated as tff
 from tff_adaptive import runtime
-from tff_adaptive.runtime.graphs import forms
 
 @tff.tensorflow.computation(tff.SequenceType(np.float32), np.float32)
 def work(dataset, x):
@@ -52,7 +51,7 @@ for devices in (['CPU:0'], ['CPU:1', '/device:CPU:2']):
       devices=devices, max_concurrent_clients=2)
   used = collections.Counter()
   client = context.engine.compile(compute)[0].phases[0].client
-  inner = client._function(forms.Form.DATASET)
+  inner = client._function(False)
   call = type(inner).__call__
   def spy(self, arguments, device, cancellation, call=call, inner=inner):
     outputs = call(self, arguments, device, cancellation)

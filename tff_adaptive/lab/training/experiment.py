@@ -1,7 +1,6 @@
 """Experiments: from settings to a finished run."""
 
 import contextlib
-import dataclasses
 import importlib.metadata
 import sys
 import time
@@ -481,21 +480,15 @@ def _set_up(settings: settings_lib.Settings) -> 'loop_lib.Parts':
   return parts_lib.make(settings, task, built, cohort_fn, training_data)
 
 
-def training_data(
-  settings: settings_lib.Settings, cache_dir: Optional[str] = None
-) -> 'data_lib.ClientDatasets':
+def training_data(settings: settings_lib.Settings) -> 'data_lib.ClientDatasets':
   """Builds a run's training clients, in this process or another.
 
   Args:
     settings: The run's settings.
-    cache_dir: Folder of the data files, in place of the settings'.
 
   Raises:
     SettingsError: If the data are missing or cannot be used.
   """
   from tff_adaptive.lab.training import parts as parts_lib
 
-  if cache_dir is not None:
-    options = {**settings.task_options, 'cache_dir': cache_dir}
-    settings = dataclasses.replace(settings, task_options=options)
   return parts_lib.training_data(settings, create_task(settings))

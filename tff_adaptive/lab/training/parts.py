@@ -178,9 +178,7 @@ def make(
   task: tff.simulation.baselines.BaselineTask,
   built: Built,
   cohort_fn: Callable[[int], Sequence[str]],
-  read: Callable[
-    [settings_lib.Settings, Optional[str]], data_lib.ClientDatasets
-  ],
+  read: Callable[[settings_lib.Settings], data_lib.ClientDatasets],
 ) -> loop.Parts:
   """Builds the parts of a run; writes nothing.
 
@@ -189,8 +187,7 @@ def make(
     task: Its task, as returned by `experiment.create_task`.
     built: Its process, as returned by `experiment.build`.
     cohort_fn: Maps a round's number to the ids of the clients drawn.
-    read: Builds the training clients on other machines, given the folder of the
-      data files if it is not the settings'.
+    read: Builds the training clients on other machines.
 
   Raises:
     SettingsError: If the data or the initial weights cannot be used.
@@ -216,7 +213,7 @@ def make(
     made = remote_data.RemoteClients(
       clients,
       counts,
-      remote_data.source_of(settings, read),
+      remote_data.Source(functools.partial(read, settings)),
       runtime.data_announcer(),
     )
   trained: data_lib.Clients = made

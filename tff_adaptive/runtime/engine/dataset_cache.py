@@ -51,13 +51,10 @@ class ClientRows:
 
 
 class ClientData:
-  """A client's data in the forms that graphs take, each built when it is used.
-
-  It is passed in place of the variant tensor of a dataset.
+  """A client's dataset, or the rows of its batches.
 
   Attributes:
-    form: The form of `batches`; `DATASET` if they are not known beforehand.
-    count: The number of batches; 0 if unknown.
+    known_rows: The rows, if they need not be read from the dataset.
     dtype: That of a dataset's tensor.
   """
 
@@ -66,24 +63,19 @@ class ClientData:
   def __init__(
     self,
     make_dataset: Callable[[], tf.Tensor],
-    make_rows: Callable[[], ClientRows | None],
-    form: forms.Form = forms.Form.DATASET,
-    make_batches: Callable[[], tf.Tensor] | None = None,
-    count: int = 0,
+    known_rows: ClientRows | None,
+    read_rows: Callable[[], ClientRows | None] = lambda: None,
   ):
     """Builds nothing yet.
 
     Args:
       make_dataset: Returns the variant tensor of a dataset.
-      make_rows: Returns the rows of the batches, or `None` if they have none.
-      form, count: As the attributes.
-      make_batches: Returns the batches in this form; by default the dataset.
+      known_rows: As the attribute.
+      read_rows: Reads the rows otherwise; `None` if there are none.
     """
-    self.form = form
-    self.count = count
+    self.known_rows = known_rows
     self._make_dataset = make_dataset
-    self._make_rows = make_rows
-    self._make_batches = make_batches or (lambda: self.dataset)
+    self._read_rows = read_rows
 
   @functools.cached_property
   def dataset(self) -> tf.Tensor:
@@ -91,14 +83,33 @@ class ClientData:
     return self._make_dataset()
 
   @functools.cached_property
-  def batches(self) -> tf.Tensor:
-    """The batches in the form `form`."""
-    return self._make_batches()
+  def packed(self) -> tf.Tensor:
+    """The known rows as packed `forms.Rows`."""
+    rows = self.known_rows
+    assert rows is not None
+    packed = forms.Rows(
+      rows.components,
+      _number(rows.begin),
+      _number(rows.end),
+      _number(rows.batch_size),
+    )
+    return packed.pack_from(packed.begin)
 
   @property
   def rows(self) -> ClientRows | None:
     """The rows of the batches; `None` if they have none of one size."""
-    return self._make_rows()
+    return self.known_rows or self._read_rows()
+
+  @property
+  def count(self) -> int:
+    """The number of batches; 0 if unknown."""
+    rows = self.known_rows
+    return -(-(rows.end - rows.begin) // rows.batch_size) if rows else 0
+
+
+def has_rows(value: tf.Tensor | ClientData | None) -> bool:
+  """Returns whether a dataset's rows are known."""
+  return isinstance(value, ClientData) and value.known_rows is not None
 
 
 def dataset_of(value: tf.Tensor | ClientData) -> tf.Tensor:
@@ -108,6 +119,8 @@ def dataset_of(value: tf.Tensor | ClientData) -> tf.Tensor:
 
 def _rows_of_list(flat: Sequence[Sequence[tf.Tensor]]) -> ClientRows | None:
   """Joins batches to rows, if all but the last have the same size."""
+  if not all(t.shape.rank for batch in flat for t in batch):
+    return None
   sizes = [int(batch[0].shape[0]) for batch in flat]
   shapes = {tuple(tuple(t.shape[1:]) for t in batch) for batch in flat}
   if len(set(sizes[:-1])) > 1 or sizes[-1] > sizes[0] or len(shapes) > 1:
@@ -158,7 +171,7 @@ class DatasetCache:
   """A cache of the variant tensors of live dataset objects.
 
   The same dataset object is often passed in many rounds. If it is passed again
-  and yields the same batches each time, these are cached too, as a list that
+  and yields the same batches each time, these are cached too, as rows that
   graphs read at a fraction of an iterator's cost (see `graphs/graph.py`).
   """
 
@@ -221,20 +234,17 @@ class DatasetCache:
       flat = tff_datasets.flat_rows(value.rows, element)
       if flat is not None:
         rows = ClientRows(flat, value.begin, value.end, value.batch_size)
-        return ClientData(
-          make_dataset,
-          lambda: rows,
-          forms.Form.ROWS,
-          functools.partial(_packed, rows),
-          len(value),
-        )
+        return ClientData(make_dataset, rows)
       # The type requires equal batch sizes, so each batch must be checked.
       value = list(value)
       make_dataset = functools.partial(_make_variant, value, type_spec)
     if isinstance(value, (list, tuple)) and value:
       batches = tff_datasets.flat_tensors(value, element)
       if batches is not None:
-        return _of_batches(make_dataset, batches)
+        return ClientData(
+          functools.partial(_variant_of_batches, batches),
+          _rows_of_list(batches),
+        )
     return self._data_of(value, type_spec)
 
   def _keep_batches(self, dataset: tf.data.Dataset, entry: _Seen) -> None:
@@ -256,55 +266,32 @@ class DatasetCache:
       if size > self.free_bytes:
         return
       batches.append(list(batch))
-    if batches:
-      entry.data = _of_batches(lambda: variant, batches)
+    rows = _rows_of_list(batches) if batches else None
+    if rows is None:
+      return
+    entry.data = ClientData(lambda: variant, rows)
     self._budget.take(size)
     weakref.finalize(dataset, self._budget.take, -size)
 
 
 def _of_variant(variant: tf.Tensor, type_spec: tff.SequenceType) -> ClientData:
   return ClientData(
-    lambda: variant, functools.partial(_read_rows, variant, type_spec.element)
+    lambda: variant,
+    None,
+    functools.partial(_read_rows, variant, type_spec.element),
   )
 
 
-def _of_batches(
-  make_dataset: Callable[[], tf.Tensor], batches: Sequence[Sequence[tf.Tensor]]
-) -> ClientData:
-  return ClientData(
-    make_dataset,
-    functools.cache(functools.partial(_rows_of_list, batches)),
-    forms.Form.LIST,
-    functools.partial(_list_of_batches, batches),
-    len(batches),
-  )
-
-
-def _packed(rows: ClientRows) -> tf.Tensor:
-  packed = forms.Rows(
-    rows.components,
-    _number(rows.begin),
-    _number(rows.end),
-    _number(rows.batch_size),
-  )
-  return packed.pack_from(packed.begin)
+def _variant_of_batches(batches: Sequence[Sequence[tf.Tensor]]) -> tf.Tensor:
+  each = [tf.data.Dataset.from_tensors(tuple(batch)) for batch in batches]
+  whole = functools.reduce(lambda one, other: one.concatenate(other), each)
+  return tff_datasets.apply_options(whole, _PLAIN)
 
 
 @functools.lru_cache(maxsize=4096)
 def _number(value: int) -> tf.Tensor:
   with tf.init_scope():
     return tf.constant(value, tf.int32)
-
-
-def _list_of_batches(batches: Sequence[Sequence[tf.Tensor]]) -> tf.Tensor:
-  optionals = [
-    tf.raw_ops.OptionalFromValue(components=list(batch))
-    for batch in reversed(batches)
-  ]
-  return tf.raw_ops.TensorListFromTensor(
-    tensor=tf.stack([tf.raw_ops.OptionalNone(), *optionals]),
-    element_shape=tf.constant([], tf.int32),
-  )
 
 
 def _make_variant(

@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from tff_adaptive.runtime import tff_functions
 from tff_adaptive.runtime.engine import nodes as nodes_lib
-from tff_adaptive.runtime.graphs import forms
 
 
 class Fused:
@@ -56,7 +55,7 @@ class Fused:
     self.replaceable = frozenset(
       leaf for leaf in self.inputs if self._is_replaceable(leaf)
     )
-    self._functions: dict[forms.Form, tff_functions.FastFunction] = {}
+    self._functions: dict[bool, tff_functions.FastFunction] = {}
 
   def _is_replaceable(self, leaf: nodes_lib.Leaf) -> bool:
     if leaf.spec.dtype != tf.variant:
@@ -71,25 +70,23 @@ class Fused:
       node.graph is not None and node.graph.replaceable(i) for node, i in uses
     )
 
-  def _function(self, form: forms.Form) -> tff_functions.FastFunction:
-    if form not in self._functions:
-      replaced = frozenset() if form is forms.Form.DATASET else self.replaceable
+  def _function(self, of_rows: bool) -> tff_functions.FastFunction:
+    if of_rows not in self._functions:
+      replaced = self.replaceable if of_rows else frozenset()
 
       def body(*tensors: tf.Tensor) -> list[tf.Tensor]:
         known = dict(zip(self.inputs, tensors))
-        return nodes_lib.build_nodes(
-          self.nodes, known, self.outputs, replaced, form
-        )
+        return nodes_lib.build_nodes(self.nodes, known, self.outputs, replaced)
 
-      self._functions[form] = _trace(self._name, body, specs_of(self.inputs))
-    return self._functions[form]
+      self._functions[of_rows] = _trace(self._name, body, specs_of(self.inputs))
+    return self._functions[of_rows]
 
   def __call__(
     self,
     cancellation: tff_functions.Cancellation,
     arguments: list[tf.Tensor],
     device: str,
-    form: forms.Form = forms.Form.DATASET,
+    of_rows: bool = False,
   ) -> list[tf.Tensor]:
     """Computes the outputs.
 
@@ -97,13 +94,13 @@ class Fused:
       cancellation: Cancels the call.
       arguments: Tensors of `inputs`, in order.
       device: Full name of a device; empty means TensorFlow's choice.
-      form: Form of all `replaceable` inputs.
+      of_rows: Whether all `replaceable` inputs are packed `forms.Rows`.
     """
-    return self._function(form)(arguments, device, cancellation)
+    return self._function(of_rows)(arguments, device, cancellation)
 
-  def prepare(self, form: forms.Form) -> None:
+  def prepare(self, of_rows: bool) -> None:
     """Traces the function, before several threads call it."""
-    self._function(form)
+    self._function(of_rows)
 
 
 class Fold:

@@ -19,7 +19,6 @@ from tff_adaptive.runtime.engine import lockstep
 from tff_adaptive.runtime.engine import nodes as nodes_lib
 from tff_adaptive.runtime.engine import phases
 from tff_adaptive.runtime.engine import resources as resources_lib
-from tff_adaptive.runtime.graphs import forms
 
 _logger = logging.getLogger(__name__)
 
@@ -396,8 +395,8 @@ class _ClientCalls:
       for _, slot in self._own
     )
     if self._outputs:
-      for form in {self._form(store) for store in run.clients}:
-        phase.client.prepare(form)
+      for of_rows in {self._has_rows(store) for store in run.clients}:
+        phase.client.prepare(of_rows)
     # Copied once per device and phase instead of once per client.
     self._shared = [shared]
     self._places = [0] * len(run.clients)
@@ -417,27 +416,26 @@ class _ClientCalls:
       return local
     place = self._places[index]
     arguments = list(self._shared[place])
-    form = self._form(local)
+    of_rows = self._has_rows(local)
     for position, slot in self._own:
-      if form is not forms.Form.DATASET and position in self._replaceable:
-        arguments[position] = local[slot].batches
+      if of_rows and position in self._replaceable:
+        arguments[position] = local[slot].packed
       else:
         arguments[position] = dataset_cache.dataset_of(local[slot])
     try:
       outputs = self._fused(
-        self._run.cancellation, arguments, self._devices[place], form
+        self._run.cancellation, arguments, self._devices[place], of_rows
       )
     except (tf.errors.OpError, MemoryError) as e:
       raise _client_failure(e, index, self._run, self._devices[place]) from e
     return {**local, **dict(zip(self._outputs, outputs))}
 
-  def _form(self, local: nodes_lib.ClientTensors) -> forms.Form:
-    """Returns the form of a client's datasets; `DATASET` if they differ."""
-    found = {
-      getattr(local.get(slot), 'form', forms.Form.DATASET)
+  def _has_rows(self, local: nodes_lib.ClientTensors) -> bool:
+    """Returns whether the rows of all of a client's datasets are known."""
+    return bool(self._replaceable) and all(
+      dataset_cache.has_rows(local.get(slot))
       for slot in self._replaceable.values()
-    }
-    return found.pop() if len(found) == 1 else forms.Form.DATASET
+    )
 
 
 class _Accumulation:
@@ -514,9 +512,7 @@ def _occurs_twice(tensors: Sequence[tf.Tensor | None]) -> bool:
   datasets = [
     id(dataset_cache.dataset_of(t))
     for t in tensors
-    if t is not None
-    and t.dtype == tf.variant
-    and getattr(t, 'form', forms.Form.DATASET) is forms.Form.DATASET
+    if t is not None and t.dtype == tf.variant and not dataset_cache.has_rows(t)
   ]
   return len(set(datasets)) < len(datasets)
 

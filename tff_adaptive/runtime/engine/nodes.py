@@ -15,7 +15,6 @@ import tensorflow_federated as tff
 
 from tff_adaptive.runtime import failures
 from tff_adaptive.runtime import tff_names
-from tff_adaptive.runtime.graphs import forms
 from tff_adaptive.runtime.graphs import graph as graph_lib
 
 
@@ -221,7 +220,6 @@ def build_nodes(
   known: dict[Leaf, tf.Tensor],
   wanted: Sequence[Leaf],
   replaced: Collection[Leaf] = (),
-  form: forms.Form = forms.Form.DATASET,
 ) -> list[tf.Tensor]:
   """Adds nodes to the current TensorFlow graph.
 
@@ -230,7 +228,6 @@ def build_nodes(
     known: Tensors of leaves of other nodes.
     wanted: The leaves to compute; unneeded nodes are skipped.
     replaced: Dataset leaves whose tensors in `known` are stand-ins.
-    form: Form of these stand-ins.
 
   Returns:
     The tensors of `wanted`.
@@ -248,9 +245,7 @@ def build_nodes(
       others = [i for i, leaf in enumerate(node.inputs) if leaf in replaced]
       if others:
         assert node.graph is not None  # Only graphs accept stand-ins.
-        built: Sequence[tf.Tensor] = node.graph.call(
-          inputs, indices, others, form
-        )
+        built: Sequence[tf.Tensor] = node.graph.call(inputs, indices, others)
       else:
         built = node.build(inputs, indices)
       for i, tensor in zip(indices, built):

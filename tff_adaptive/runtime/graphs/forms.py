@@ -1,25 +1,9 @@
-"""Forms of dataset arguments of a graph; see `graph.py`."""
+"""Rows that stand for a dataset argument of a graph; see `graph.py`."""
 
 import dataclasses
-import enum
 from collections.abc import Sequence
 
 import tensorflow as tf
-
-
-class Form(enum.Enum):
-  """Form of a dataset argument of a graph, a variant tensor.
-
-  Attributes:
-    DATASET: The dataset.
-    LIST: A list of optionals: "none", then the batches from last to first.
-    ROWS: An optional of rows and of the positions of the batches among them;
-      see `Rows`.
-  """
-
-  DATASET = 'dataset'
-  LIST = 'list'
-  ROWS = 'rows'
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,10 +15,10 @@ and a graph runs for several clients at once, hence:
   ms); an equivalent loop over an iterator does not.
 * Stand-ins: creating an iterator costs more than a small client's training, and
   each of its batches wakes another thread. For a dataset that yields the same
-  batches each time (the engine decides) the graph has further forms: a list of
-  batches, or tensors whose rows are the batches, replaces the dataset, and a
-  variable with the remaining batches replaces the iterator. All have the same
-  TensorFlow types, so only ops that make and advance iterators change.
+  batches each time (the engine decides) the graph has another form: tensors
+  whose rows are the batches replace the dataset, and a variable with the
+  remaining rows replaces the iterator. Both have the same TensorFlow types, so
+  only ops that make and advance iterators change.
 """
 
 import functools
@@ -29,7 +29,6 @@ import tensorflow as tf
 
 from tff_adaptive import cohorts
 from tff_adaptive.runtime.graphs import defs
-from tff_adaptive.runtime.graphs import forms
 from tff_adaptive.runtime.graphs import reductions
 from tff_adaptive.runtime.graphs import rewriting
 from tff_adaptive.runtime.graphs import stand_ins
@@ -93,7 +92,6 @@ class Graph:
     arguments: Sequence[tf.Tensor],
     wanted: Sequence[int],
     replaced: Sequence[int] = (),
-    form: forms.Form = forms.Form.DATASET,
   ) -> list[tf.Tensor]:
     """Adds this graph to the current TensorFlow graph.
 
@@ -102,7 +100,6 @@ class Graph:
       wanted: Indices into `results`; ops that only others need are pruned.
       replaced: Indices of `arguments` that are stand-ins for datasets;
         `replaceable` must hold for each.
-      form: Form of these stand-ins.
 
     Returns:
       The tensors of the `wanted` results.
@@ -111,7 +108,7 @@ class Graph:
     pruned = self._prune(tuple(wanted))
     if replaced:
       parameters = [self.parameters[i] for i in replaced]
-      pruned = stand_ins.substitute(pruned, parameters, self._reductions, form)
+      pruned = stand_ins.substitute(pruned, parameters, self._reductions)
     rewriting.rename_frames(pruned)
     nodes = {node.name for node in pruned.node}
     feeds = {

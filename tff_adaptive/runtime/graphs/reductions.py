@@ -1,5 +1,6 @@
 """Replacement of `dataset.reduce` by loops; see `graph.py`."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -45,23 +46,20 @@ class Reduction:
     )
     elements = self._dtypes[self._num_state : self._first_captured]
     self._elements = elements
-    self._traced: dict[forms.Form, defs.ConcreteFunction] = {}
     self._element_types = dict(
       output_types=elements,
       output_shapes=[tf.TensorShape(None)] * len(elements),
     )
 
-  def over(self, form: forms.Form) -> defs.ConcreteFunction:
-    """Returns the loop over the dataset or over a stand-in."""
-    if form not in self._traced:
-      self._traced[form] = self._trace(
-        {
-          forms.Form.DATASET: self._iterate,
-          forms.Form.LIST: self._walk,
-          forms.Form.ROWS: self._cut,
-        }[form]
-      )
-    return self._traced[form]
+  @functools.cached_property
+  def over_dataset(self) -> defs.ConcreteFunction:
+    """The loop over a dataset."""
+    return self._trace(self._iterate)
+
+  @functools.cached_property
+  def over_rows(self) -> defs.ConcreteFunction:
+    """The loop over `forms.Rows`, packed."""
+    return self._trace(self._cut)
 
   def _trace(self, loop: _Loop) -> defs.ConcreteFunction:
     """Traces a loop with the signature of the node."""
@@ -104,28 +102,6 @@ class Reduction:
         *self._step(self._value(following), state, captured),
       ),
       following,
-      state,
-    )
-
-  def _walk(
-    self, batches: tf.Tensor, state: _Tensors, captured: _Tensors
-  ) -> _Tensors:
-    """Loops over a list of batches, stored from last to first."""
-
-    def take(position: tf.Tensor, *state: tf.Tensor) -> _Tensors:
-      optional = tf.raw_ops.TensorListGetItem(
-        input_handle=batches,
-        index=position,
-        element_shape=tf.constant([], tf.int32),
-        element_dtype=tf.variant,
-      )
-      batch = self._value(optional)
-      return (position - 1, *self._step(batch, state, captured))
-
-    return self._while(
-      lambda position, *_: position > 0,
-      take,
-      tf.raw_ops.TensorListLength(input_handle=batches) - 1,
       state,
     )
 
@@ -225,5 +201,5 @@ def replace(graph_def: defs.GraphDef) -> dict[str, Reduction]:
       continue
     reduction = Reduction(library, body, node)
     reductions[node.name] = reduction
-    defs.turn_into_call(graph_def, node, reduction.over(forms.Form.DATASET))
+    defs.turn_into_call(graph_def, node, reduction.over_dataset)
   return reductions

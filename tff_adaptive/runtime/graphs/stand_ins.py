@@ -2,7 +2,7 @@
 
 import collections
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import tensorflow as tf
@@ -18,16 +18,14 @@ def substitute(
   graph_def: defs.GraphDef,
   parameters: Sequence[str],
   reductions: _Reductions,
-  form: forms.Form,
 ) -> defs.GraphDef:
-  """Returns a copy of a graph that takes stand-ins in place of datasets.
+  """Returns a copy of a graph that takes `forms.Rows` in place of datasets.
 
   Args:
     graph_def: The graph.
     parameters: Names of the datasets' tensors; `iterations` must not return
       `None` for any.
     reductions: The replaced `ReduceDataset` nodes, by name.
-    form: Form of the stand-ins.
 
   Returns:
     The copy.
@@ -43,9 +41,11 @@ def substitute(
       elif node.op == 'MakeIterator':
         _make_assignment(node)
       elif node.op == 'IteratorGetNextAsOptional':
-        defs.turn_into_call(changed, node, _next(form, node))
+        types = node.attr['output_types'].list.type
+        following = _next_of_rows(tuple(map(tf.as_dtype, types)))
+        defs.turn_into_call(changed, node, following)
       else:
-        defs.turn_into_call(changed, node, reductions[node.name].over(form))
+        defs.turn_into_call(changed, node, reductions[node.name].over_rows)
   return changed
 
 
@@ -68,42 +68,13 @@ def _make_assignment(node: defs.NodeDef) -> None:
   node.input.extend([iterator, dataset, *others])
 
 
-def _next(form: forms.Form, node: defs.NodeDef) -> defs.ConcreteFunction:
-  """Returns the equivalent of an `IteratorGetNextAsOptional` node."""
-  if form is forms.Form.LIST:
-    return _next_of_list()
-  types = node.attr['output_types'].list.type
-  return _next_of_rows(tuple(tf.as_dtype(number) for number in types))
-
-
-@functools.cache
-def _next_of_list() -> defs.ConcreteFunction:
-  """Traces a function that takes the next batch from a variable's list."""
-
-  def take_next(variable: tf.Tensor) -> tf.Tensor:
-    batches = tf.raw_ops.ReadVariableOp(resource=variable, dtype=tf.variant)
-    last = tf.raw_ops.TensorListLength(input_handle=batches) - 1
-    batch = tf.raw_ops.TensorListGetItem(
-      input_handle=batches,
-      index=last,
-      element_shape=tf.constant([], tf.int32),
-      element_dtype=tf.variant,
-    )
-    # "None" stays in the list for further calls after the end.
-    rest = tf.raw_ops.TensorListResize(
-      input_handle=batches, size=tf.maximum(last, 1)
-    )
-    store = tf.raw_ops.AssignVariableOp(resource=variable, value=rest)
-    with tf.control_dependencies([store]):
-      return tf.identity(batch)
-
-  return _trace(take_next)
-
-
 @functools.cache
 def _next_of_rows(dtypes: tuple[tf.DType, ...]) -> defs.ConcreteFunction:
   """Traces a function that takes the next batch from a variable's rows."""
 
+  @tf.function(
+    input_signature=[tf.TensorSpec([], tf.resource)], autograph=False
+  )
   def take_next(variable: tf.Tensor) -> tf.Tensor:
     packed = tf.raw_ops.ReadVariableOp(resource=variable, dtype=tf.variant)
     rows = forms.Rows.unpack(packed, dtypes)
@@ -118,17 +89,7 @@ def _next_of_rows(dtypes: tuple[tf.DType, ...]) -> defs.ConcreteFunction:
     with tf.control_dependencies([store]):
       return tf.identity(batch)
 
-  return _trace(take_next)
-
-
-def _trace(
-  take_next: Callable[[tf.Tensor], tf.Tensor],
-) -> defs.ConcreteFunction:
-  return tf.function(
-    take_next,
-    input_signature=[tf.TensorSpec([], tf.resource)],
-    autograph=False,
-  ).get_concrete_function()
+  return take_next.get_concrete_function()
 
 
 def iterations(

@@ -19,20 +19,14 @@ from collections.abc import (
   MutableMapping,
   Sequence,
 )
-from typing import Any, Optional, TYPE_CHECKING
+from typing import Any, Optional
 
 import cachetools
 import cloudpickle
 
-import tasks
-from tasks.formats import data_files
 from tff_adaptive import errors
 from tff_adaptive import runtime
-from tff_adaptive.lab.flags import settings as settings_lib
 from tff_adaptive.lab.training.data import datasets as data_lib
-
-if TYPE_CHECKING:
-  from tff_adaptive.runtime.cluster import shared_files
 
 # The clients of the source that this process used last, by the source's key.
 _made: MutableMapping[str, data_lib.ClientDatasets] = cachetools.LRUCache(1)
@@ -42,23 +36,12 @@ _lock = threading.Lock()
 class Source:
   """A picklable description of a run's training data, built on any machine."""
 
-  def __init__(
-    self,
-    make: Callable[[Optional[str]], data_lib.ClientDatasets],
-    folder: Optional[str] = None,
-    files: Optional['shared_files.SharedFiles'] = None,
-  ):
+  def __init__(self, make: Callable[[], data_lib.ClientDatasets]):
     """Initializes the source; builds no data yet.
 
     Args:
-      make: Builds the data from the files in a folder, the run's own if `None`.
-        Pickled with cloudpickle.
-      folder: The run's --cache_dir.
-      files: These files, for machines without them; `None` if there are none or
-        they are too large.
+      make: Builds the data. Pickled with cloudpickle.
     """
-    self._data_folder = folder
-    self._files = files
     # Pickled here, so that machines which built the data need not unpickle it.
     self._make = cloudpickle.dumps(make)
     # The folder that relative paths refer to.
@@ -83,51 +66,10 @@ class Source:
           os.chdir(self._folder)
         make = cloudpickle.loads(self._make)
         try:
-          try:
-            _made[self._key] = make(None)
-          except errors.SettingsError:
-            if self._are_here():
-              raise
-            assert self._files is not None
-            _made[self._key] = make(str(self._files.write()))
+          _made[self._key] = make()
         except (errors.SettingsError, errors.RunError) as e:
           raise runtime.RuntimeFailure(str(e)) from e
       return _made[self._key]
-
-  def _are_here(self) -> bool:
-    """Returns whether this machine has the files, or there are none to copy."""
-    folder = data_files.cache_folder(self._data_folder)
-    return self._files is None or self._files.are_in(folder)
-
-
-def source_of(
-  settings: settings_lib.Settings,
-  make: Callable[
-    [settings_lib.Settings, Optional[str]], data_lib.ClientDatasets
-  ],
-) -> Source:
-  """Builds the source of a run's training data.
-
-  Args:
-    settings: The run's settings. Small files are shared with `ray` only.
-    make: Builds the data, from the files in a folder if one is given.
-  """
-  folder = settings.task_options.get('cache_dir')
-  files = None
-  if (
-    settings.runtime == 'ray'
-    and settings.task_options.get('data') != 'synthetic'
-  ):
-    from tff_adaptive.runtime.cluster import shared_files
-
-    patterns = []
-    files_of_task = tasks.info(settings.task).files
-    for name in [n for each in files_of_task for n in each.split(' or ')]:
-      # Files in one folder belong together, packed or not.
-      inside = name.rpartition('/')[0]
-      patterns += [f'{inside}/*'] if inside else [name, f'datasets/{name}']
-    files = shared_files.share(data_files.cache_folder(folder), patterns)
-  return Source(functools.partial(make, settings), folder, files)
 
 
 class BatchReference(runtime.Reference):

@@ -17,7 +17,7 @@ import functools
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, Optional
+from typing import Any, Literal, Optional, Union
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -368,34 +368,15 @@ def _is_here(variable: tf.Variable) -> bool:
   return variable.handle.graph is tf.compat.v1.get_default_graph()
 
 
-class _Metric:
-  """A metric of either Keras with variables in the current graph.
+class _Keras2Metric:
+  """A new metric of `tf.keras`, with variables in the current graph.
 
   Attributes:
-    name: Name of the metric.
     computed: The metric of Keras.
+    name: Name of the metric.
     variables: Accumulated sums.
     finalizer: Maps the variables' values to the metric's value.
   """
-
-  name: str
-  computed: Any
-  variables: Sequence[tf.Variable]
-  finalizer: Callable[[list[tf.Tensor]], Any]
-
-  def update(
-    self, labels: Any, predictions: Any, weights: Optional[tf.Tensor] = None
-  ) -> None:
-    """Adds a batch, whose examples have weights [batch], or else are equal."""
-    raise NotImplementedError
-
-  def reset(self) -> None:
-    """Resets the variables."""
-    raise NotImplementedError
-
-
-class _Keras2Metric(_Metric):
-  """A new metric of `tf.keras`."""
 
   def __init__(self, made: Any):
     """Creates the metric.
@@ -412,6 +393,7 @@ class _Keras2Metric(_Metric):
   def update(
     self, labels: Any, predictions: Any, weights: Optional[tf.Tensor] = None
   ) -> None:
+    """Adds a batch, whose examples have weights [batch], or else are equal."""
     more = {} if weights is None else {'sample_weight': weights}
     self.computed.update_state(y_true=labels, y_pred=predictions, **more)
 
@@ -423,8 +405,8 @@ class _Keras2Metric(_Metric):
     self.computed.reset_state()
 
 
-class _Keras3Metric(_Metric):
-  """A metric of Keras 3, computed with variables of the current graph."""
+class _Keras3Metric:
+  """A metric of Keras 3, like `_Keras2Metric`."""
 
   def __init__(self, metric: Any):
     """Creates variables like the metric's.
@@ -465,6 +447,9 @@ class _Keras3Metric(_Metric):
   def reset(self) -> None:
     for variable, value in zip(self.variables, self._first(), strict=True):
       variable.assign(value)
+
+
+_Metric = Union[_Keras2Metric, _Keras3Metric]
 
 
 class Keras3Model(tff.learning.models.VariableModel):
@@ -992,6 +977,46 @@ def _is_built(metric: Any) -> bool:
   return all(getattr(metric, name, True) for name in ('built', '_built'))
 
 
+# Words of errors, and what they are due to.
+_EXPLANATIONS = {
+  '`adapt` is only supported': (
+    'A function that builds a model of Keras 2 is called in graphs, where '
+    '`adapt` cannot run: adapt a layer outside of it, and give what it learned '
+    'to those of the model, as in Normalization('
+    'mean=layer.mean.numpy().ravel(), '
+    'variance=layer.variance.numpy().ravel()) or '
+    'StringLookup(vocabulary=layer.get_vocabulary()).'
+  ),
+  'Dimension value must be integer': (
+    'In a graph, a layer of Keras 2 that looks up words does not know how many '
+    'it has, and so of how many numbers its output is: give it max_tokens=N '
+    'and pad_to_max_tokens=True.'
+  ),
+  'The input to the finalizer should be': (
+    'A metric creates variables on its first batch, of which '
+    'tff.learning.models.from_keras_model knows nothing: use '
+    'tff_adaptive.models.from_keras_model in its place, which takes the same '
+    'arguments.'
+  ),
+  'exactly two top-level elements': (
+    'tff.learning.models.from_keras_model takes inputs and labels, and no '
+    'weights of examples: use tff_adaptive.models.from_keras_model in its '
+    'place, which takes the same arguments.'
+  ),
+  'y_true[i]': (
+    'The model has several losses, which TFF pairs with labels by their order, '
+    'and batches have labels by name: give them as a tuple, in the order of '
+    "the model's outputs."
+  ),
+  'capture an EagerTensor': (
+    'A layer of the model uses a tensor or a lookup table of TensorFlow that '
+    "was made outside of the graphs of TFF. Keep numbers as NumPy's, and a "
+    'table as an attribute of a layer, a tf.lookup.StaticHashTable; with Keras '
+    '2, make both in the function that builds the model.'
+  ),
+}
+
+
 def explain(error: BaseException) -> None:
   """Raises `ModelError` if an error is due to what graphs ask of a model.
 
@@ -999,47 +1024,9 @@ def explain(error: BaseException) -> None:
     error: An exception of a function that builds a model of tff.learning, or of
       the tracing of such a model.
   """
-  if '`adapt` is only supported' in str(error):
-    raise tff_internals.ModelError(
-      'A function that builds a model of Keras 2 is called in graphs, where '
-      '`adapt` cannot run: adapt a layer outside of it, and give what it '
-      'learned to those of the model, as in Normalization('
-      'mean=layer.mean.numpy().ravel(), '
-      'variance=layer.variance.numpy().ravel()) or '
-      'StringLookup(vocabulary=layer.get_vocabulary()).'
-    ) from error
-  if 'Dimension value must be integer' in str(error):
-    raise tff_internals.ModelError(
-      'In a graph, a layer of Keras 2 that looks up words does not know how '
-      'many it has, and so of how many numbers its output is: give it '
-      'max_tokens=N and pad_to_max_tokens=True.'
-    ) from error
-  if 'The input to the finalizer should be' in str(error):
-    raise tff_internals.ModelError(
-      'A metric creates variables on its first batch, of which '
-      'tff.learning.models.from_keras_model knows nothing: use '
-      'tff_adaptive.models.from_keras_model in its place, which takes the same '
-      'arguments.'
-    ) from error
-  if 'exactly two top-level elements' in str(error):
-    raise tff_internals.ModelError(
-      'tff.learning.models.from_keras_model takes inputs and labels, and no '
-      'weights of examples: use tff_adaptive.models.from_keras_model in its '
-      'place, which takes the same arguments.'
-    ) from error
-  if isinstance(error, KeyError) and 'y_true[i]' in str(error):
-    raise tff_internals.ModelError(
-      'The model has several losses, which TFF pairs with labels by their '
-      'order, and batches have labels by name: give them as a tuple, in the '
-      "order of the model's outputs."
-    ) from error
-  if 'capture an EagerTensor' in str(error):
-    raise tff_internals.ModelError(
-      'A layer of the model uses a tensor or a lookup table of TensorFlow that '
-      "was made outside of the graphs of TFF. Keep numbers as NumPy's, and a "
-      'table as an attribute of a layer, a tf.lookup.StaticHashTable; with '
-      'Keras 2, make both in the function that builds the model.'
-    ) from error
+  for words, told in _EXPLANATIONS.items():
+    if words in str(error):
+      raise tff_internals.ModelError(told) from error
   given = tff_internals.keras_3_model_in(error)
   if given is not None:
     raise tff_internals.ModelError(

@@ -6,8 +6,7 @@ imports the right one. Parts that only build learning processes do not need the
 name.
 """
 
-import importlib.machinery
-import importlib.util
+import importlib
 import os
 import pathlib
 import sys
@@ -19,27 +18,20 @@ def claim() -> None:
   Raises:
     ImportError: If another module of this name was imported before.
   """
-  root = pathlib.Path(__file__).resolve().parents[1]
-  spec = importlib.machinery.PathFinder.find_spec('tasks', [str(root)])
-  if spec is None or spec.loader is None or spec.origin is None:
-    return  # Installed elsewhere, and found like any other package.
-  loaded = sys.modules.get('tasks')
-  if loaded is not None:
-    file = getattr(loaded, '__file__', None)
-    if file is None or not os.path.samefile(file, spec.origin):
-      raise ImportError(
-        f'tff_adaptive needs its own package `tasks`, but {file or loaded} is '
-        'imported under that name already: rename that module, or import '
-        'tff_adaptive.training before it.'
-      )
-    return
-  module = importlib.util.module_from_spec(spec)
-  sys.modules['tasks'] = module
+  root = str(pathlib.Path(__file__).resolve().parents[1])
+  sys.path.insert(0, root)
   try:
-    spec.loader.exec_module(module)
-  except BaseException:
-    del sys.modules['tasks']
-    raise
+    tasks = importlib.import_module('tasks')
+  finally:
+    sys.path.remove(root)
+  file = getattr(tasks, '__file__', None)
+  own = os.path.join(root, 'tasks', '__init__.py')
+  if file is None or not os.path.samefile(file, own):
+    raise ImportError(
+      f'tff_adaptive needs its own package `tasks`, but {file or tasks} is '
+      'imported under that name already: rename that module, or import '
+      'tff_adaptive.training before it.'
+    )
 
 
 claim()

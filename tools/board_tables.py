@@ -7,11 +7,9 @@ Intervals take a minute; tools/make_docs.py then writes the page from the
 tables.
 """
 
-import dataclasses
 import functools
 import pathlib
 import sys
-from collections.abc import Sequence
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(_ROOT))
@@ -20,70 +18,58 @@ sys.path.insert(0, str(_ROOT))
 from tff_adaptive import drawing  # noqa: E402
 from tff_adaptive import errors  # noqa: E402
 from tff_adaptive.lab.board import entries  # noqa: E402
+from tff_adaptive.lab.board import leaderboard  # noqa: E402
 from tff_adaptive.lab.board import page  # noqa: E402
 from tff_adaptive.lab.board import pictures  # noqa: E402
 from tff_adaptive.lab.board import references  # noqa: E402
-from tff_adaptive.lab.board import standings as standings_lib  # noqa: E402
 from tff_adaptive.lab.board import workloads  # noqa: E402
 from tff_adaptive.lab.recording import files  # noqa: E402
 
 FOLDER = _ROOT / 'results' / 'board'
-# The table and the picture of each group. A method has a place in them once it
-# is entered on all workloads of the group.
-FILES = {
-  'core': ('board.csv', 'budgets.svg'),
-  'federated': ('federated.csv', 'federated.svg'),
-}
+# A method is on the leaderboard of a group once it is entered on all of the
+# group's workloads.
 GROUPS = {
   group: [workload.name for workload in workloads.GROUPS[group]]
-  for group in FILES
+  for group in ('core', 'federated')
 }
 
 
 @functools.cache
-def _recorded() -> tuple[Sequence[entries.Entry], references.References]:
-  known, complaints = entries.find(FOLDER / 'entries')
-  if complaints:
-    raise errors.SettingsError(' '.join(complaints))
-  return known, references.read(references.FROZEN)
-
-
-@functools.cache
-def standings_of(*groups: str) -> standings_lib.Standings:
-  """Returns the standings of the recorded entries, which are read once.
+def board_of(group: str) -> leaderboard.Leaderboard:
+  """Returns the leaderboard of the recorded entries.
 
   Args:
-    *groups: Keys of `GROUPS`, whose workloads are taken together.
+    group: A key of `GROUPS`.
 
   Raises:
     SettingsError: If an entry, or the targets, cannot be read.
   """
-  names = [name for group in groups for name in GROUPS[group]]
-  return standings_lib.of_entries(*_recorded(), names)
+  known, complaints = entries.find(FOLDER / 'entries')
+  if complaints:
+    raise errors.SettingsError(' '.join(complaints))
+  targets = references.read(references.FROZEN)
+  return leaderboard.build(known, targets, GROUPS[group])
 
 
-def csv_of(standings: standings_lib.Standings) -> str:
-  """Renders the main table as CSV, with the scores of the defaults."""
-  untuned = standings_lib.untuned_table(standings).rows
-  of_defaults = {row[0]: row[1] for row in untuned}
-  table = standings_lib.main_table(standings)
-  at = table.head.index('high') + 1
-  return page.as_csv(
-    dataclasses.replace(
-      table,
-      head=[*table.head[:at], 'untuned', *table.head[at:]],
-      rows=[[*r[:at], of_defaults[r[1]], *r[at:]] for r in table.rows],
-    )
-  )
+def tables_of(group: str) -> dict[str, str]:
+  """Renders the tables of a group as CSV, by the names of their files."""
+  board = board_of(group)
+  tables = {'': leaderboard.main_table(board)}
+  if group == 'core':
+    tables['_apart'] = leaderboard.apart_table(board)
+    tables['_cases'] = leaderboard.case_table(board)
+  return {f'{group}{n}.csv': page.as_csv(table) for n, table in tables.items()}
 
 
 def main() -> None:
   """Writes all of it."""
-  for group, (table, picture) in FILES.items():
-    standings = standings_of(group)
-    files.write_atomically(FOLDER / table, csv_of(standings).encode('utf-8'))
-    drawn = drawing.image(pictures.draw(standings)['budgets'], 'svg')
-    files.write_atomically(FOLDER / picture, drawn)
+  for group in GROUPS:
+    for name, text in tables_of(group).items():
+      files.write_atomically(FOLDER / name, text.encode('utf-8'))
+    drawn = pictures.draw(board_of(group))
+    for name in ('scores', 'budgets') if group == 'core' else ('scores',):
+      image = drawing.image(drawn[name], 'svg')
+      files.write_atomically(FOLDER / f'{group}_{name}.svg', image)
 
 
 if __name__ == '__main__':

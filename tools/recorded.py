@@ -67,22 +67,27 @@ def placement(number: str) -> str:
 
 def board(name: str) -> str:
   """Shows the recorded scores of the board, the highest first."""
-  rows = outputs.read_rows(RESULTS / 'board' / name)
-  rows.sort(key=lambda row: -float(row['score']))
-  shared = ('untuned', 'speed', 'misses', 'diverged')
   return _table(
-    ('method', 'score', '95 % interval', 'differs from the first', *shared),
+    (
+      'method', 'score', '95 % interval', 'times the cost', 'over FedAvg',
+      'behind the first', 'ahead of', 'diverged', 'untuned',
+    ),
     [
       (
         row['method'],
         row['score'],
         f'{row["low"]} to {row["high"]}',
-        '-' if row['place'] == '1' else 'yes',
-        *(row[name] for name in shared),
+        row['cost'],
+        row['over FedAvg']
+        and f'{row["over FedAvg"]} ({row["from"]} to {row["to"]})',
+        row['behind the first'],
+        row['ahead of'],
+        row['diverged'],
+        row['untuned'],
       )
-      for row in rows
+      for row in outputs.read_rows(RESULTS / 'board' / name)
     ],
-  )
+  )  # fmt: skip
 
 
 def board_losses() -> str:

@@ -2,13 +2,15 @@
 
 import numpy as np
 
-from tff_adaptive.lab.board import curves
 from tff_adaptive.lab.board import entries
+from tff_adaptive.lab.board import records
 from tff_adaptive.lab.board import runner
 from tff_adaptive.lab.board import spaces
 
 WORKLOADS = ('quadratics', 'synthetic', 'hospitals')
 SMALL = runner.Protocol(trials=4, seeds=(1, 2, 3), budgets=(1, 2, 4))
+# Of a run that a method cannot begin.
+FAILED = records.of_rows([], 1, 'failed')
 
 
 def record(rng, speed, *, evaluations=50, diverged=False):
@@ -16,14 +18,12 @@ def record(rng, speed, *, evaluations=50, diverged=False):
   count = 1 if diverged else evaluations
   steps = np.arange(1, count + 1)
   loss = 2 * np.exp(-speed * steps / 15) + 0.1 + rng.normal(0, 0.01, count)
-  costs = {
-    measure: [float(unit * step) for step in steps]
-    for unit, measure in enumerate(curves.MEASURES, 1)
-  }
-  if diverged:
-    return curves.Record('diverged', 2.1, [None], costs)
-  return curves.Record(
-    'finished', 2.1, [round(float(v), 6) for v in loss], costs
+  units = np.arange(1, len(records.MEASURES) + 1)
+  return records.Record(
+    'diverged' if diverged else 'finished',
+    float(records.rounded(2.1)),
+    records.rounded(np.full(1, np.nan) if diverged else loss),
+    records.rounded(np.outer(steps, units)),
   )
 
 
@@ -43,29 +43,40 @@ def entry(method, speed, *, protocol=SMALL, workloads=WORKLOADS, seed=0):
       return runner.name_of(workload, setting, number)
 
     runs = {
-      name(t, protocol.tuning_seed): run(t) for t in range(protocol.trials)
+      name(trial, seed): run(trial).of_tuning()
+      for trial in range(protocol.trials)
+      for seed in protocol.tuning_seeds
     }
-    losses = [r.final for r in runs.values()]
-    for trial in protocol.selected(losses):
-      runs |= {name(trial, s): run(trial) for s in protocol.seeds}
+    chosen = protocol.selected(runner.criteria(runs, workload, protocol))
+    runs |= {name(t, s): run(t) for t in chosen for s in protocol.seeds}
     if protocol.untuned:
       runs |= {
         name(runner.DEFAULT, s): record(rng, speed / 2, evaluations=75)
         for s in protocol.seeds
       }
     found[workload] = runs
-  contestant = runner.Contestant(method, spaces.of_method(method))
+  submission = runner.Submission(method, spaces.of_method(method))
   return entries.Entry(
-    contestant, protocol, found, {}, dict.fromkeys(found, entries.made_with())
+    submission, protocol, found, {}, dict.fromkeys(found, entries.made_with())
   )
 
 
 def baselines(workloads=WORKLOADS):
-  protocol = runner.Protocol(
-    trials=50, seeds=tuple(range(1, 11)), budgets=(16, 50), resampled=False,
-    untuned=False,
-  )  # fmt: skip
   return [
-    entry(method, speed, protocol=protocol, workloads=workloads)
+    entry(method, speed, workloads=workloads)
     for method, speed in zip(spaces.BASELINES, (0.8, 0.9, 1.0, 0.7))
   ]
+
+
+def content(entry):
+  """The entry as plain values, which can be compared."""
+  return (
+    entry.submission, entry.protocol, entry.reasons, entry.made_with,
+    {
+      workload: {
+        name: (r.status, r.untrained, r.losses.tolist(), r.costs.tolist())
+        for name, r in runs.items()
+      }
+      for workload, runs in entry.records.items()
+    },
+  ).__repr__()  # fmt: skip

@@ -2,10 +2,10 @@
 
 import math
 
-import numpy as np
 import pytest
 
 from tff_adaptive import errors
+from tff_adaptive.lab.board import records
 from tff_adaptive.lab.board import runner
 from tff_adaptive.lab.board import spaces
 from tff_adaptive.lab.board import workloads
@@ -14,28 +14,26 @@ _LOSSES = [0.5, 0.2, math.inf, 0.4]
 
 
 def test_tuning_and_reporting_have_different_seeds():
-  for protocol in (runner.FULL, runner.QUICK, runner.BASELINE):
-    assert protocol.tuning_seed not in protocol.seeds
+  for protocol in (runner.FULL, runner.QUICK):
+    assert not {*protocol.tuning_seeds} & {*protocol.seeds}
     assert max(protocol.budgets) <= protocol.trials
-  assert (runner.FULL.trials, len(runner.FULL.seeds)) == (16, 5)
-  assert (runner.BASELINE.trials, len(runner.BASELINE.seeds)) == (50, 10)
-  # Paired: newcomers and baselines have the same fresh seeds.
-  assert runner.BASELINE.seeds[:5] == runner.FULL.seeds
 
 
-def test_resampled_orders_select_more_than_the_best():
+def test_settings_that_some_budget_selects_are_repeated():
   protocol = runner.Protocol(trials=4, budgets=(2, 4))
-  shares = protocol.shares(_LOSSES, 2)
-  # Of six pairs the best is in three, the second best the better in two more.
-  np.testing.assert_allclose(shares, [1 / 6, 3 / 6, 0, 2 / 6], atol=0.05)
   assert protocol.selected(_LOSSES) == [0, 1, 3]
   assert runner.Protocol(trials=4, budgets=(4,)).selected(_LOSSES) == [1]
 
 
-def test_baselines_take_the_first_trials():
-  protocol = runner.Protocol(trials=4, budgets=(1, 4), resampled=False)
-  assert list(protocol.shares(_LOSSES, 1)) == [1, 0, 0, 0]
-  assert protocol.selected(_LOSSES) == [0, 1]
+def test_a_trial_counts_by_its_mean_over_tuning_seeds():
+  protocol = runner.Protocol(trials=2, tuning_seeds=(7, 8))
+  made = {}
+  for trial, finals in enumerate([(1.0, 4.0), (2.0, math.nan)]):
+    for seed, final in zip(protocol.tuning_seeds, finals):
+      rows = [{'round': 0}, {'round': 1, 'validation/loss': final}]
+      name = runner.name_of('digits', trial, seed)
+      made[name] = records.of_rows(rows, 1, 'finished').of_tuning()
+  assert runner.criteria(made, 'digits', protocol) == [2.5, math.inf]
 
 
 def test_names_tell_what_runs_are():
@@ -46,10 +44,10 @@ def test_names_tell_what_runs_are():
 
 def test_flags_of_runs(tmp_path):
   workload = workloads.choose('digits')[0]
-  contestant = runner.Contestant('fedprox', spaces.of_method('fedprox'))
-  made = runner.Runner(contestant, [workload], tmp_path, {}, {})
+  submission = runner.Submission('fedprox', spaces.of_method('fedprox'))
+  made = runner.Runner(submission, [workload], tmp_path, {}, {})
   tuned = made._flags(workload, '2', 7)
-  trial = contestant.space.trials('digits', workload.rounds, 16)[2]
+  trial = submission.space.trials('digits', workload.rounds, 16)[2]
   assert tuned == {
     **workload.flags(),
     **trial,
@@ -68,7 +66,7 @@ def test_flags_that_a_method_refuses_are_told_with_the_run(tmp_path):
   # A decay is of a schedule, and there is none.
   space = spaces.Space('x', {'client_lr_decay_rate': spaces.Discrete([0.9])})
   made = runner.Runner(
-    runner.Contestant('fedavg', space),
+    runner.Submission('fedavg', space),
     workloads.choose('digits'),
     tmp_path,
     {},
@@ -79,8 +77,8 @@ def test_flags_that_a_method_refuses_are_told_with_the_run(tmp_path):
 
 
 def test_another_space_is_another_folder():
-  one = runner.Contestant('fedavg', spaces.of_method('fedavg'))
-  other = runner.Contestant(
+  one = runner.Submission('fedavg', spaces.of_method('fedavg'))
+  other = runner.Submission(
     'fedavg', spaces.Space('x', {'client_learning_rate': spaces.Discrete([1])})
   )
   assert one.label != other.label and one.label.startswith('fedavg-')

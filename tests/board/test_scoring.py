@@ -168,26 +168,52 @@ def scores(total, spread, seed=0):
   return scoring.Scores(total, {}, draws)
 
 
-def test_places_are_shared_where_nothing_tells_apart():
+def test_differences_are_taken_on_the_same_draws():
+  """Much of the spread of two scores may be common to both."""
+  shared = np.random.default_rng(0).normal(0, 0.2, 10_000)
+  own = np.random.default_rng(1).normal(0, 0.01, 10_000)
+  one = scoring.Scores(0.5, {}, 0.5 + shared)
+  other = scoring.Scores(0.45, {}, 0.45 + shared + own)
+  found = scoring.difference(one, other)
+  assert found.value == pytest.approx(0.05)
+  np.testing.assert_allclose(
+    [found.low, found.high], [0.05 - 0.0196, 0.05 + 0.0196], atol=1e-3
+  )
+  assert found.p < 1e-3
+  back = scoring.difference(other, one)
+  assert back.value == -found.value and back.p == found.p
+  assert scoring.difference(one, one).p == 1.0
+
+
+def test_who_is_ahead_of_whom():
   entries = {
     'last': scores(0.2, 0.01, 1),
     'first': scores(0.8, 0.02, 2),
     'near': scores(0.79, 0.02, 3),
     'middle': scores(0.5, 0.01, 4),
   }
-  assert scoring.places(entries) == {
-    'first': 1,
-    'near': 1,
-    'middle': 3,
-    'last': 4,
+  assert {n: scoring.ahead_of(n, entries) for n in entries} == {
+    'last': [],
+    'first': ['last', 'middle'],
+    'near': ['last', 'middle'],
+    'middle': ['last'],
   }
+
+
+def test_the_cost_that_a_score_stands_for():
+  for ratio in (0.25, 0.6, 1.0, 3.9, 4.0):
+    found = scoring.score(np.array([ratio]), np.array([1.0]))[0]
+    assert scoring.cost_factor(found) == pytest.approx(ratio)
+  # Of a mean score, the geometric mean of ratios.
+  mean = np.mean(scoring.score(np.array([0.5, 2.0, 3.0]), np.ones(3)))
+  assert scoring.cost_factor(mean) == pytest.approx(3 ** (1 / 3))
 
 
 def test_holm_is_stricter_than_no_correction():
   """Of many comparisons one by chance is not taken for a difference."""
   p = {f'm{i}': 0.04 for i in range(10)}
-  assert scoring._holm(p) == set()
-  assert scoring._holm({'a': 0.001, 'b': 0.04}) == {'a', 'b'}
+  assert scoring.holm(p) == set()
+  assert scoring.holm({'a': 0.001, 'b': 0.04}) == {'a', 'b'}
 
 
 def test_missing_runs():

@@ -9,12 +9,15 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
 from tests import test_docs
 from tests.board import made_up
+from tests.board import test_entries
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lab.board import entries
+from tff_adaptive.lab.board import records
 from tff_adaptive.lab.board import references
 from tff_adaptive.lab.board import runner
 from tff_adaptive.lab.board import workloads
@@ -42,7 +45,7 @@ def folder_fixture(tmp_path, monkeypatch):
   references.make(made_up.baselines(['hospitals']), recorded / references.FILE)
   for method, speed in (('fedavg', 0.9), ('fedprox', 20.0)):
     entry = made_up.entry(method, speed, workloads=['hospitals'])
-    entries.write(recorded / 'entries' / f'{method}.json', entry)
+    entries.write(recorded / 'entries' / f'{method}.npz', entry)
   yield tmp_path
   sys.modules.pop('my_method', None)
 
@@ -67,27 +70,23 @@ def test_the_guide_from_idea_to_latex(folder, capsys):
   said = capsys.readouterr().out
   assert '1 of 1 runs agree.' in said
   made = folder / 'runs' / 'board'
-  (place,) = (
-    line.split()[0]
-    for line in (made / 'board.csv').read_text().splitlines()
-    if 'pulled (quick)' in line
-  )
-  assert place.startswith(('1,', '2,', '3,')), said
+  assert 'pulled (quick)' in (made / 'board.csv').read_text(), said
   latex = (made / 'board.tex').read_text()
   assert 'pulled (quick) &' in latex and 'FedProx &' in latex
-  entry = entries.read(made / 'entries' / 'pulled-quick.json')
+  entry = entries.read(made / 'entries' / 'pulled-quick.npz')
   _check_entry(entry)
-  # Nothing is run twice, and a changed digit is found by running it again.
+  # Nothing is run twice, and a changed number is found by running it again.
   before = rows_of(folder)
   again = [*shlex.split(lines[0])[2:], '--workers=0']
   assert command_line.main(again) == 0
   assert 'recorded.' in capsys.readouterr().out and rows_of(folder) == before
-  _check_changed_digits(made / 'entries' / 'pulled-quick.json', capsys)
+  _check_changed_numbers(made / 'entries' / 'pulled-quick.npz', capsys)
   # An entry that cannot be used is made of its runs once more.
-  (made / 'entries' / 'pulled-quick.json').write_text('{"board": 0}')
+  (made / 'entries' / 'pulled-quick.npz').write_bytes(b'PK')
   assert command_line.main(again) == 0
   assert 'Left out' in capsys.readouterr().err
-  assert entries.read(made / 'entries' / 'pulled-quick.json') == entry
+  again = entries.read(made / 'entries' / 'pulled-quick.npz')
+  assert made_up.content(again) == made_up.content(entry)
   assert rows_of(folder) == before
 
 
@@ -97,10 +96,11 @@ def _check_entry(entry):
   assert len(tuned) == 4 and entry.protocol == _TINY and not entry.reasons
   finished = [r for r in runs.values() if r.status == 'finished']
   assert finished and all(
-    r.costs['cross_device'] == sorted(r.costs['cross_device']) for r in finished
+    np.all(np.diff(r.costs, axis=0) > 0) for r in finished
   )
   default = runs['hospitals-default-seed1']
-  assert default.costs['rounds'] == [*range(1, 7)]
+  rounds = default.costs[:, records.MEASURES.index('rounds')]
+  assert rounds.tolist() == [*range(1, 7)]
   # Comparisons are paired: first weights follow from the seed alone.
   one, other = (
     {r.untrained for n, r in runs.items() if n.endswith(f'seed{seed}')}
@@ -109,18 +109,19 @@ def _check_entry(entry):
   assert len(one) == len(other) == 1 and one != other
 
 
-def _check_changed_digits(path, capsys):
-  """A digit that somebody changed, first by hand and then with the digest."""
-  found = json.loads(path.read_text())
-  for run in found['workloads']['hospitals']['runs'].values():
-    run['losses'] = [v and round(v + 1e-6, 8) for v in run['losses']]
-    run['untrained'] += 1e-6
-  path.write_text(json.dumps(found))
+def _check_changed_numbers(path, capsys):
+  """Numbers that somebody changed."""
+  found = entries.read(path)
+  changed = {
+    name: dataclasses.replace(
+      run, losses=run.losses * 1.001, untrained=run.untrained * 1.001
+    )
+    for name, run in found.records['hospitals'].items()
+  }
+  entries.write(
+    path, dataclasses.replace(found, records={'hospitals': changed})
+  )
   arguments = ['board', 'verify', f'{path}', '--workers=0']
-  assert command_line.main(arguments) == 2
-  assert 'was changed after it was written' in capsys.readouterr().err
-  found['digest'] = entries.digest(found)
-  path.write_text(json.dumps(found))
   assert command_line.main(arguments) == 1
   assert '0 of 1 runs agree.' in capsys.readouterr().out
 
@@ -149,9 +150,9 @@ _REFUSED = [
     ['board', '--algorithm=json:fedsps', '--space=space.json'],
     "fedsps's space tunes 'client_learning_rate'",
   ),
-  (['board', 'verify'], 'verify ENTRY.json'),
-  (['board', 'verify', 'older.json'], 'is of version 0'),
-  (['board', 'verify', 'tampered.json'], 'was changed after'),
+  (['board', 'verify'], 'verify ENTRY.npz'),
+  (['board', 'verify', 'older.npz'], 'is of version 0'),
+  (['board', 'verify', 'other.npz'], 'cannot be read as an entry'),
   (['board', 'baselines', '--methods=fedavg'], 'leave --methods out'),
   (['board', 'verified'], "got 'verified'"),
 ]
@@ -174,8 +175,8 @@ json.dump(found, sys.stdout)
 def test_bad_input_is_refused_at_once(tmp_path):
   (tmp_path / 'unbounded.json').write_text(_SPACE % '{"low": 1}')
   (tmp_path / 'space.json').write_text(_SPACE % '{"low": 0.1, "high": 1}')
-  (tmp_path / 'older.json').write_text('{"board": 0}')
-  (tmp_path / 'tampered.json').write_text('{"board": 1, "digest": "0"}')
+  np.savez(tmp_path / 'older.npz', about=np.array('{"board": 0}'))
+  (tmp_path / 'other.npz').write_text('{"board": 1}')
   before = sorted(tmp_path.iterdir())
   commands = [arguments for arguments, _ in _REFUSED]
   done = subprocess.run(
@@ -218,12 +219,13 @@ def test_entries_import_nothing(folder, capsys, method, dimensions):
     "open('imported', 'w').close()\ndef pwn():\n  open('called', 'w').close()\n"
   )
   sys.path.insert(0, str(folder))
-  recorded = pathlib.Path('results', 'board', 'entries', 'fedavg.json')
-  found = json.loads(recorded.read_text())
-  found |= {'method': method}
-  found['space']['dimensions'] = dimensions
-  found['digest'] = entries.digest(found)
-  recorded.write_text(json.dumps(found))
+  recorded = pathlib.Path('results', 'board', 'entries', 'fedavg.npz')
+
+  def change(about):
+    about['method'] = method
+    about['space']['dimensions'] = dimensions
+
+  test_entries.rewrite(recorded, change)
   before = set(folder.rglob('*'))
   assert command_line.main(['board', 'verify', f'{recorded}']) == 2
   said = capsys.readouterr()
@@ -231,11 +233,11 @@ def test_entries_import_nothing(folder, capsys, method, dimensions):
   assert set(folder.rglob('*')) == before and 'evil_mod' not in sys.modules
   # Nor is it placed.
   moon = made_up.entry('moon', 1.0, protocol=_TINY, workloads=['hospitals'])
-  entries.write(recorded.with_name('moon-quick.json'), moon)
+  entries.write(recorded.with_name('moon-quick.npz'), moon)
   assert command_line.main(['board', '--quick', '--methods=moon']) == 0
   said = capsys.readouterr()
   assert f'Left out: {recorded} is refused' in said.err
-  assert 'FedProx' in said.out and 'FedAvg' not in said.out
+  assert '\nFedProx ' in said.out and '\nFedAvg ' not in said.out
   assert 'evil_mod' not in sys.modules and not (folder / 'imported').exists()
 
 
@@ -243,7 +245,7 @@ def test_without_files_nothing_is_run(folder, monkeypatch, capfd):
   """Runs that all fail for want of a file would count against the method."""
   # As the program has it, unless TensorFlow was imported before.
   monkeypatch.setenv('TF_CPP_MIN_LOG_LEVEL', '3')
-  place = folder / 'recorded.json'
+  place = folder / 'recorded.npz'
   entry = made_up.entry('fedavg', 1.0, workloads=['hospitals', 'shakespeare'])
   # So many runs of it that a random twentieth has some.
   runs = entry.records['shakespeare']
@@ -270,7 +272,7 @@ def test_without_files_nothing_is_run(folder, monkeypatch, capfd):
 def test_verify_says_why_a_run_failed(folder, monkeypatch, capsys):
   """As when a file goes away while it runs."""
   monkeypatch.setattr(runner.Runner, 'check_files', lambda self: None)
-  place = folder / 'recorded.json'
+  place = folder / 'recorded.npz'
   entries.write(place, made_up.entry('fedavg', 1.0, workloads=['shakespeare']))
   arguments = ['board', 'verify', f'{place}', '--cache_dir=nowhere']
   assert command_line.main([*arguments, '--workers=0']) == 1
@@ -301,15 +303,7 @@ def test_baselines_make_the_targets_that_entries_are_placed_by(
   folder, monkeypatch, capsys
 ):
   """From nothing: the targets, then an entry among them."""
-  monkeypatch.setattr(
-    runner,
-    'BASELINE',
-    dataclasses.replace(
-      runner.BASELINE, trials=2, seeds=(1, 2), budgets=(1, 2)
-    ),
-  )
-  monkeypatch.setattr(references, '_REACH', 2)
-  monkeypatch.setattr(references, '_TUNED', 1)
+  monkeypatch.setattr(runner, 'FULL', _TINY)
   arguments = ['--workloads=hospitals', '--workers=0', '--output_dir=made']
   assert command_line.main(['board', 'baselines', *arguments]) == 0
   assert 'targets' in capsys.readouterr().out
@@ -369,5 +363,5 @@ def test_a_killed_board_goes_on(folder):
   with start() as process:
     assert process.wait() == 0
   assert ended.items() <= rows_of(runs).items()
-  entry = entries.read(runs / 'entries' / 'fedavg-quick.json')
+  entry = entries.read(runs / 'entries' / 'fedavg-quick.npz')
   assert len(entry.records['hospitals']) == 4 + 2 + 2

@@ -1,23 +1,28 @@
 """Entries of the board, as files.
 
-An entry holds space, protocol, versions, hashes of workloads, and the
-evaluations and costs of every run. A digest of its content detects changes by
-hand. Imports no TensorFlow.
+An entry is one compressed NumPy file: arrays of the evaluations and costs of
+every run, and a text of JSON with method, space, protocol, versions and hashes
+of workloads. Imports no TensorFlow.
 """
 
 import dataclasses
 import functools
-import hashlib
 import importlib.metadata
+import io
 import json
 import pathlib
 import platform
 import re
+import zipfile
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
+import tff_adaptive
 from tff_adaptive import errors
-from tff_adaptive.lab.board import curves
+from tff_adaptive.lab.board import records as records_lib
 from tff_adaptive.lab.board import runner
 from tff_adaptive.lab.board import scoring
 from tff_adaptive.lab.board import spaces
@@ -25,24 +30,26 @@ from tff_adaptive.lab.board import workloads as workloads_lib
 from tff_adaptive.lab.recording import files
 from tff_adaptive.runtime import machine
 
+SUFFIX = '.npz'
+_ABOUT = 'about'
 _PACKAGES = ('tensorflow', 'tensorflow-federated', 'numpy')
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-  """The runs of a contestant.
+  """The runs of a submission.
 
   Attributes:
-    contestant: Method and space.
+    submission: Method and space.
     protocol: How much it was tuned and repeated.
     records: Runs by workload and name.
     reasons: Why runs failed, by workload; the first reason of each.
     made_with: Versions and kind of machine, by workload.
   """
 
-  contestant: runner.Contestant
+  submission: runner.Submission
   protocol: runner.Protocol
-  records: Mapping[str, Mapping[str, curves.Record]]
+  records: Mapping[str, Mapping[str, records_lib.Record]]
   reasons: Mapping[str, str]
   made_with: Mapping[str, Mapping[str, str]]
 
@@ -50,28 +57,41 @@ class Entry:
   def name(self) -> str:
     """The method's name; an entry of --quick says so."""
     quick = ' (quick)' if self.protocol == runner.QUICK else ''
-    return self.contestant.method + quick
+    return self.submission.method + quick
+
+  @property
+  def makers(self) -> list[str]:
+    """Descriptions of what made the runs, each once."""
+    described = (
+      ', '.join(f'{what} {version}' for what, version in made.items())
+      for made in self.made_with.values()
+    )
+    return list(dict.fromkeys(described))
+
+  def shares(self, workload: str, budget: int) -> dict[int, float]:
+    """Returns how often tuning with a budget selects which trials."""
+    records = self.records[workload]
+    found = runner.criteria(records, workload, self.protocol)
+    return {
+      trial: float(share)
+      for trial, share in enumerate(scoring.selection(found, budget))
+      if share
+    }
 
   def tuned(
     self, workload: str, budget: int, measure: str
   ) -> list[scoring.Setting]:
     """Returns the settings that tuning with a budget selects."""
-    records, protocol = self.records[workload], self.protocol
-    losses = [
-      records[runner.name_of(workload, trial, protocol.tuning_seed)].final
-      for trial in range(protocol.trials)
-    ]
     return [
       self._setting(workload, trial, share, measure)
-      for trial, share in enumerate(protocol.shares(losses, budget))
-      if share
+      for trial, share in self.shares(workload, budget).items()
     ]
 
   def untuned(self, workload: str, measure: str) -> list[scoring.Setting]:
     """Returns the defaults as the one setting."""
     return [self._setting(workload, runner.DEFAULT, 1.0, measure)]
 
-  def repeats(self, workload: str, setting: object) -> list[curves.Record]:
+  def repeats(self, workload: str, setting: object) -> list[records_lib.Record]:
     """Returns the runs of a setting on the fresh seeds."""
     return [
       self.records[workload][runner.name_of(workload, setting, seed)]
@@ -105,57 +125,98 @@ class Entry:
 def made_with() -> dict[str, str]:
   """Describes versions, and the kind of machine that bits depend on."""
   return {
+    'tff_adaptive': tff_adaptive.__version__,
     'python': platform.python_version(),
     **{name: importlib.metadata.version(name) for name in _PACKAGES},
     'machine': machine.processor(),
   }
 
 
-def digest(content: Mapping[str, Any]) -> str:
-  """Returns the digest of a file's content."""
-  text = json.dumps(
-    {k: v for k, v in content.items() if k != 'digest'}, sort_keys=True
-  )
-  return hashlib.blake2b(text.encode('utf-8'), digest_size=16).hexdigest()
-
-
-def write_json(path: pathlib.Path, content: Mapping[str, Any]) -> None:
-  """Writes content with its digest, lists of numbers on a line each."""
-  text = json.dumps({**content, 'digest': digest(content)}, indent=1)
-  short = re.sub(
-    r'\[\s+([^][{}]*?)\s+\]',
-    lambda m: '[' + re.sub(r'\s*\n\s*', ' ', m.group(1)) + ']',
-    text,
-  )
+def write(path: pathlib.Path, entry: Entry) -> None:
+  """Writes an entry."""
+  about = {
+    'board': workloads_lib.VERSION,
+    'method': entry.submission.method,
+    'space': entry.submission.space.plain(),
+    'protocol': dataclasses.asdict(entry.protocol),
+    'workloads': {
+      name: {
+        'hash': workloads_lib.choose(name)[0].hash,
+        'made_with': dict(entry.made_with[name]),
+        **({'failed': entry.reasons[name]} if name in entry.reasons else {}),
+      }
+      for name in entry.records
+    },
+  }
+  arrays: dict[str, Any] = {
+    f'{name}/{part}': array
+    for name, records in entry.records.items()
+    for part, array in records_lib.pack(records).items()
+  }
+  arrays[_ABOUT] = np.array(json.dumps(about))
+  packed = io.BytesIO()
+  np.savez_compressed(packed, **arrays)
   files.make_folder(path.parent)
-  files.write_atomically(path, f'{short}\n'.encode())
+  files.write_atomically(path, packed.getvalue())
 
 
-def read_json(path: pathlib.Path) -> dict[str, Any]:
-  """Reads a file of `write_json`.
+def read(path: pathlib.Path) -> Entry:
+  """Reads an entry.
 
   Raises:
-    SettingsError: If it cannot be read, was changed, or is of other rules.
+    SettingsError: If it is none, is damaged, or is of another version.
   """
   try:
-    found = json.loads(files.read(path))
-  except (OSError, ValueError, RecursionError) as e:
+    with np.load(io.BytesIO(files.read(path)), allow_pickle=False) as found:
+      arrays = dict(found)
+    about = json.loads(str(arrays.pop(_ABOUT)))
+    check_version(path, about)
+    space = spaces.parse(about['space'], f'{path}: its space')
+    entry = Entry(
+      runner.Submission(about['method'], space),
+      _protocol(about['protocol']),
+      {
+        name: records_lib.unpack(
+          {
+            key.removeprefix(f'{name}/'): array
+            for key, array in arrays.items()
+            if key.startswith(f'{name}/')
+          }
+        )
+        for name in about['workloads']
+      },
+      {
+        name: of['failed']
+        for name, of in about['workloads'].items()
+        if 'failed' in of
+      },
+      {name: of['made_with'] for name, of in about['workloads'].items()},
+    )
+  except errors.SettingsError as e:
+    raise errors.SettingsError(f'{path} is refused. {e}') from e
+  except (
+    OSError, EOFError, ValueError, LookupError, TypeError, AttributeError,
+    zipfile.BadZipFile, zlib.error,
+  ) as e:  # fmt: skip
     raise errors.SettingsError(
-      f'{path} cannot be read as a file of the board: {errors.reason(e)}.'
+      f'{path} cannot be read as an entry of the board: {errors.reason(e)}.'
     ) from e
-  if not isinstance(found, dict) or 'board' not in found:
-    raise errors.SettingsError(f'{path} is no file of the board.')
-  if found['board'] != workloads_lib.VERSION:
+  for name, of in about['workloads'].items():
+    check_hash(path, name, of.get('hash'))
+    form = rf'{name}-({runner.DEFAULT}|[1-4]?[0-9])-seed[0-9]{{1,9}}'
+    if wrong := [r for r in entry.records[name] if not re.fullmatch(form, r)]:
+      raise errors.SettingsError(f'{path} is no entry: got run {wrong[0]!r}.')
+  return entry
+
+
+def check_version(path: pathlib.Path, found: Mapping[str, Any]) -> None:
+  """Raises `SettingsError` if a file is of another version of the board."""
+  if found.get('board') != workloads_lib.VERSION:
     raise errors.SettingsError(
-      f'{path} is of version {found["board"]!r:.20} of the board, and this is '
-      f'version {workloads_lib.VERSION}: run main.py board again to enter it.'
+      f'{path} is of version {found.get("board")!r:.20} of the board, and this '
+      f'is version {workloads_lib.VERSION}: run main.py board again to enter '
+      'it.'
     )
-  if found.get('digest') != digest(found):
-    raise errors.SettingsError(
-      f'{path} was changed after it was written: its digest is another one. '
-      'Run main.py board again.'
-    )
-  return found
 
 
 def check_hash(path: pathlib.Path, workload: str, found: Any) -> None:
@@ -166,61 +227,6 @@ def check_hash(path: pathlib.Path, workload: str, found: Any) -> None:
       f'{path} has runs on another version of the workload {workload}: run '
       'main.py board again.'
     )
-
-
-def write(path: pathlib.Path, entry: Entry) -> None:
-  """Writes an entry."""
-  contestant = entry.contestant
-  write_json(
-    path,
-    {
-      'board': workloads_lib.VERSION,
-      'method': contestant.method,
-      'space': contestant.space.plain(),
-      'protocol': dataclasses.asdict(entry.protocol),
-      'workloads': {
-        name: {
-          'hash': workloads_lib.choose(name)[0].hash,
-          'made_with': dict(entry.made_with[name]),
-          **({'failed': entry.reasons[name]} if name in entry.reasons else {}),
-          **curves.plain(records),
-        }
-        for name, records in entry.records.items()
-      },
-    },
-  )
-
-
-def read(path: pathlib.Path) -> Entry:
-  """Reads an entry.
-
-  Raises:
-    SettingsError: If it is none, was changed, or is of another version.
-  """
-  found = read_json(path)
-  try:
-    space = spaces.parse(found['space'], f'{path}: its space')
-    entry = Entry(
-      runner.Contestant(found['method'], space),
-      _protocol(found['protocol']),
-      {name: curves.read(of) for name, of in found['workloads'].items()},
-      {
-        name: of['failed']
-        for name, of in found['workloads'].items()
-        if 'failed' in of
-      },
-      {name: of['made_with'] for name, of in found['workloads'].items()},
-    )
-  except errors.SettingsError as e:
-    raise errors.SettingsError(f'{path} is refused. {e}') from e
-  except (KeyError, TypeError, ValueError, AttributeError, IndexError) as e:
-    raise errors.SettingsError(f'{path} is no entry: {e!r}.') from e
-  for name, of in found['workloads'].items():
-    check_hash(path, name, of.get('hash'))
-    form = rf'{name}-({runner.DEFAULT}|[1-4]?[0-9])-seed[0-9]{{1,9}}'
-    if wrong := [r for r in entry.records[name] if not re.fullmatch(form, r)]:
-      raise errors.SettingsError(f'{path} is no entry: got run {wrong[0]!r}.')
-  return entry
 
 
 def _protocol(found: Mapping[str, Any]) -> runner.Protocol:
@@ -238,7 +244,7 @@ def find(folder: pathlib.Path) -> tuple[list[Entry], list[str]]:
     The entries, and a sentence for each file that could not be used.
   """
   found, complaints = [], []
-  for path in sorted(folder.glob('*.json')):
+  for path in sorted(folder.glob(f'*{SUFFIX}')):
     try:
       found.append(read(path))
     except errors.SettingsError as e:

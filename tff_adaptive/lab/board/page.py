@@ -3,15 +3,13 @@
 import csv
 import io
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import jinja2
 
 from tff_adaptive import drawing
-from tff_adaptive.lab.board import entries as entries_lib
+from tff_adaptive.lab.board import leaderboard
 from tff_adaptive.lab.board import pictures
-from tff_adaptive.lab.board import references as references_lib
-from tff_adaptive.lab.board import standings as standings_lib
 from tff_adaptive.lab.board import workloads as workloads_lib
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import formatting
@@ -19,45 +17,41 @@ from tff_adaptive.lab.recording import formatting
 _TEMPLATE = pathlib.Path(__file__).with_name('page.html')
 
 
-def write(
-  folder: pathlib.Path,
-  entries: Sequence[entries_lib.Entry],
-  references: references_lib.References,
-  names: Sequence[str],
-) -> str:
+def write(folder: pathlib.Path, board: leaderboard.Leaderboard) -> str:
   """Writes the page, the main table and the pictures.
 
   Args:
     folder: Where to.
-    entries: The entries.
-    references: The targets.
-    names: The workloads.
+    board: The leaderboard.
 
   Returns:
     The main table and where things are, for the terminal.
   """
-  standings = standings_lib.of_entries(entries, references, names)
-  main = standings_lib.main_table(standings)
+  main = leaderboard.main_table(board)
+  apart = leaderboard.apart_table(board)
   images = {
     name: drawing.images(drawn, ['svg', 'pdf'])
-    for name, drawn in pictures.draw(standings).items()
+    for name, drawn in pictures.draw(board).items()
   }
-  vectors = {name: of['svg'].decode('utf-8') for name, of in images.items()}
   contents = {
-    'board.html': _render(standings, main, vectors, references),
-    'board.csv': as_csv(main),
-    'board.tex': as_latex(main),
-    **{f'{name}.svg': text for name, text in vectors.items()},
+    'board.html': _render(board, main, apart, images).encode(),
+    'board.csv': as_csv(main).encode(),
+    'board.tex': as_latex(main).encode(),
+    **{
+      f'{name}.{form}': image
+      for name, of in images.items()
+      for form, image in of.items()
+    },
   }
   files.make_folder(folder)
-  for name, text in contents.items():
-    files.write_atomically(folder / name, text.encode('utf-8'))
-  for name, of in images.items():
-    files.write_atomically(folder / f'{name}.pdf', of['pdf'])
+  for name, content in contents.items():
+    files.write_atomically(folder / name, content)
+  tables = [[main.head, *main.rows]]
+  tables += [[apart.head, *apart.rows]] if apart.rows else []
   return '\n'.join(
     [
-      *formatting.aligned([main.head, *main.rows], left=2),
-      *standings.left_out,
+      *(line for t in tables for line in (*formatting.aligned(t, left=1), '')),
+      *board.left_out,
       f'page     {folder / "board.html"}',
       f'tables   {folder / "board.csv"}, {folder / "board.tex"}',
     ]
@@ -65,10 +59,10 @@ def write(
 
 
 def _render(
-  standings: standings_lib.Standings,
-  main: standings_lib.Table,
-  vectors: dict[str, str],
-  references: references_lib.References,
+  board: leaderboard.Leaderboard,
+  main: leaderboard.Table,
+  apart: leaderboard.Table,
+  images: Mapping[str, Mapping[drawing.Format, bytes]],
 ) -> str:
   environment = jinja2.Environment(
     autoescape=True,
@@ -79,25 +73,21 @@ def _render(
   return environment.from_string(_TEMPLATE.read_text('utf-8')).render(
     version=workloads_lib.VERSION,
     profile=workloads_lib.HEADLINE,
-    budget=standings_lib.HEADLINE,
-    standings=standings,
-    agreement=standings_lib.agreement(standings),
+    budget=leaderboard.HEADLINE,
+    board=board,
+    entries={**board.entries, **board.apart},
+    agreement=leaderboard.agreement(board),
     main=main,
-    vectors=vectors,
-    workloads=standings_lib.workload_table(standings),
-    detail=standings_lib.detail_table(standings),
-    untuned=standings_lib.untuned_table(standings),
-    measures=standings_lib.measure_table(standings),
-    neighbours=standings_lib.neighbour_table(standings),
-    quality={w: references.quality[w] for w in standings.workloads},
-    spaces={
-      standings.printed[name]: standings.entries[name].contestant.space.source
-      for name in standings.places
-    },
+    apart=apart,
+    vectors={name: of['svg'].decode() for name, of in images.items()},
+    ahead=leaderboard.ahead_table(board),
+    cases=leaderboard.case_table(board),
+    workloads=leaderboard.workload_table(board),
+    measures=leaderboard.measure_table(board),
   )
 
 
-def as_csv(table: standings_lib.Table) -> str:
+def as_csv(table: leaderboard.Table) -> str:
   """Formats a table as CSV."""
   text = io.StringIO()
   csv.writer(text, lineterminator='\n').writerows(
@@ -107,7 +97,7 @@ def as_csv(table: standings_lib.Table) -> str:
   return text.getvalue()
 
 
-def as_latex(table: standings_lib.Table) -> str:
+def as_latex(table: leaderboard.Table) -> str:
   """Formats a table as a LaTeX tabular, which needs \\usepackage{booktabs}."""
   lines = [
     ' & '.join(map(formatting.latex, row)) + r' \\'
@@ -116,7 +106,7 @@ def as_latex(table: standings_lib.Table) -> str:
   return '\n'.join(
     [
       r'% \usepackage{booktabs}',
-      rf'\begin{{tabular}}{{rl{"r" * (len(table.head) - 2)}}}',
+      rf'\begin{{tabular}}{{l{"r" * (len(table.head) - 1)}}}',
       r'\toprule',
       lines[0],
       r'\midrule',

@@ -1,8 +1,8 @@
 """The runs of an entry, as points of one sweep of this program.
 
-A contestant's runs are named WORKLOAD-SETTING-seedN, SETTING being 'default' or
-a trial's number, and such a name determines all of a run's flags. One sweep
-folder holds the runs of tuning, fresh seeds, baselines and verification;
+The runs of a submission are named WORKLOAD-SETTING-seedN, SETTING being
+'default' or a trial's number, and such a name determines all of a run's flags.
+One sweep folder holds the runs of tuning, fresh seeds and verification;
 finished runs are reused.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from tff_adaptive import errors
-from tff_adaptive.lab.board import curves
+from tff_adaptive.lab.board import records as records_lib
 from tff_adaptive.lab.board import scoring
 from tff_adaptive.lab.board import spaces
 from tff_adaptive.lab.board import workloads as workloads_lib
@@ -38,49 +38,31 @@ class Protocol:
   """How much an entry is tuned and repeated.
 
   Attributes:
-    trials: Per workload, on the tuning seed.
+    trials: Per workload, on every tuning seed.
+    tuning_seeds: Not among those that are reported.
     seeds: Fresh ones, for every setting that tuning selects.
     budgets: Numbers of trials for which results are published.
-    tuning_seed: Not among those that are reported.
-    resampled: Whether a budget's setting is the best of that many trials in
-      random order; else it is the best of the first ones.
     untuned: Whether the defaults are run.
   """
 
   trials: int = 16
+  tuning_seeds: Sequence[int] = (1000,)
   seeds: Sequence[int] = (1, 2, 3, 4, 5)
   budgets: Sequence[int] = (1, 2, 4, 8, 16)
-  tuning_seed: int = 1000
-  resampled: bool = True
   untuned: bool = True
 
-  def shares(self, losses: Sequence[float], budget: int) -> np.ndarray:
-    """Returns how often tuning with a budget selects each trial."""
-    if self.resampled:
-      return scoring.selection(losses, budget)
-    best = np.zeros(len(losses))
-    best[np.argmin(losses[:budget])] = 1
-    return best
-
-  def selected(self, losses: Sequence[float]) -> list[int]:
+  def selected(self, criteria: Sequence[float]) -> list[int]:
     """Returns the trials that some published budget selects."""
-    ever = sum(self.shares(losses, budget) for budget in self.budgets)
+    ever = sum(scoring.selection(criteria, budget) for budget in self.budgets)
     return [int(trial) for trial in np.flatnonzero(ever)]
 
 
 FULL = Protocol()
 QUICK = Protocol(trials=8, seeds=(1, 2), budgets=(1, 2, 4, 8))
-BASELINE = Protocol(
-  trials=50,
-  seeds=tuple(range(1, 11)),
-  budgets=(16, 50),
-  resampled=False,
-  untuned=False,
-)
 
 
 @dataclasses.dataclass(frozen=True)
-class Contestant:
+class Submission:
   """A method with its search space.
 
   Attributes:
@@ -100,7 +82,7 @@ class Contestant:
 
   @property
   def label(self) -> str:
-    """The name of its folder; another space is another contestant."""
+    """The name of its folder; another space is another submission."""
     text = json.dumps([workloads_lib.VERSION, self.space.plain()])
     digest = hashlib.blake2b(text.encode('utf-8'), digest_size=4).hexdigest()
     return f'{self.method}-{digest}'
@@ -127,16 +109,16 @@ def _create_tasks(points: Sequence[grids.Point]) -> None:
 
 
 class Runner:
-  """Runs a contestant's runs, and reads them.
+  """Runs a submission's runs, and reads them.
 
   Attributes:
-    contestant: The contestant.
+    submission: The submission.
     reasons: Why runs failed, by name.
   """
 
   def __init__(
     self,
-    contestant: Contestant,
+    submission: Submission,
     workloads: Iterable[workloads_lib.Workload],
     root: pathlib.Path,
     options: Mapping[str, Any],
@@ -145,15 +127,15 @@ class Runner:
     """Creates the runner without starting any run.
 
     Args:
-      contestant: The contestant.
+      submission: The submission.
       workloads: The workloads.
-      root: The folder of all contestants' sweeps.
+      root: The folder of all sweeps.
       options: Flags of `main.py sweep`, by name: workers and retry_failed.
       shared: Flags of runs that read files, cache_dir above all, as text.
     """
-    self.contestant = contestant
+    self.submission = submission
     self._workloads = {w.name: w for w in workloads}
-    self._folder = root / contestant.label
+    self._folder = root / submission.label
     defaults = sweep_flags.build_options().split([])[0]
     self._options = {
       **defaults,
@@ -227,18 +209,18 @@ class Runner:
     """Returns the flags of a run, as text."""
     tuned = setting != DEFAULT
     if tuned and workload.name not in self._trials:
-      self._trials[workload.name] = self.contestant.space.trials(
-        workload.name, workload.rounds, max(FULL.trials, BASELINE.trials)
+      self._trials[workload.name] = self.submission.space.trials(
+        workload.name, workload.rounds, FULL.trials
       )
     return {
       **workload.flags(1.0 if tuned else UNTUNED_HORIZONS),
-      'algorithm': self.contestant.method,
+      'algorithm': self.submission.method,
       **(self._trials[workload.name][int(setting)] if tuned else {}),
       'seed': f'{seed}',
       'client_datasets_random_seed': f'{seed}',
     }
 
-  def run(self, names: Iterable[str]) -> dict[str, curves.Record]:
+  def run(self, names: Iterable[str]) -> dict[str, records_lib.Record]:
     """Runs the missing runs, and returns the records of all by name.
 
     Raises:
@@ -271,7 +253,7 @@ class Runner:
 
     return study.names_in(self._folder)
 
-  def _read(self, name: str, status: str) -> curves.Record:
+  def _read(self, name: str, status: str) -> records_lib.Record:
     point = self._point(name)
     try:
       rows = runs.load(point.folder).rows
@@ -279,33 +261,55 @@ class Runner:
       if status == 'finished':
         raise
       rows = []  # It failed before its first round.
-    return curves.of_rows(rows, point.settings.plan.gradients_per_step, status)
+    return records_lib.of_rows(
+      rows, point.settings.plan.gradients_per_step, status
+    )
 
-  def enter(self, protocol: Protocol) -> dict[str, dict[str, curves.Record]]:
+  def enter(
+    self, protocol: Protocol
+  ) -> dict[str, dict[str, records_lib.Record]]:
     """Tunes and repeats; returns the runs by workload and name."""
-    asked = list(self._workloads)
-    first = {
+    tuning = {
       workload: [
-        *(
-          name_of(workload, trial, protocol.tuning_seed)
-          for trial in range(protocol.trials)
-        ),
-        *(
-          name_of(workload, DEFAULT, seed)
-          for seed in protocol.seeds
-          if protocol.untuned
-        ),
-      ]
-      for workload in asked
-    }
-    tried = self.run(name for names in first.values() for name in names)
-    wanted = {}
-    for workload, names in first.items():
-      losses = [tried[name].final for name in names[: protocol.trials]]
-      wanted[workload] = names + [
         name_of(workload, trial, seed)
-        for trial in protocol.selected(losses)
+        for trial in range(protocol.trials)
+        for seed in protocol.tuning_seeds
+      ]
+      for workload in self._workloads
+    }
+    tried = self.run(name for names in tuning.values() for name in names)
+    fresh = {}
+    for workload in self._workloads:
+      found = criteria(tried, workload, protocol)
+      settings: list[Any] = protocol.selected(found)
+      settings += [DEFAULT] if protocol.untuned else []
+      fresh[workload] = [
+        name_of(workload, setting, seed)
+        for setting in settings
         for seed in protocol.seeds
       ]
-    found = self.run(name for names in wanted.values() for name in names)
-    return {w: {n: found[n] for n in names} for w, names in wanted.items()}
+    repeated = self.run(name for names in fresh.values() for name in names)
+    return {
+      workload: {
+        **{name: tried[name].of_tuning() for name in tuning[workload]},
+        **{name: repeated[name] for name in fresh[workload]},
+      }
+      for workload in self._workloads
+    }
+
+
+def criteria(
+  records: Mapping[str, records_lib.Record], workload: str, protocol: Protocol
+) -> list[float]:
+  """Returns each trial's selection criterion, its mean over tuning seeds."""
+  return [
+    float(
+      np.mean(
+        [
+          records[name_of(workload, trial, seed)].criterion
+          for seed in protocol.tuning_seeds
+        ]
+      )
+    )
+    for trial in range(protocol.trials)
+  ]

@@ -302,26 +302,50 @@ def _times(number: int, draws: int, seed: tuple[int, ...]) -> np.ndarray:
   return np.stack([(chosen == i).sum(axis=0) for i in range(number)], axis=1)
 
 
-def places(entries: Mapping[str, Scores]) -> dict[str, int]:
-  """Ranks methods; who is not significantly behind the best shares its place.
+@dataclasses.dataclass(frozen=True)
+class Difference:
+  """A difference of two scores.
 
-  Differences from the best of those that are left are taken on the same
-  bootstrap draws, two-sided, at 5 % after Holm's correction.
-
-  Returns:
-    From method to place, 1 for the first, in order of total scores.
+  Attributes:
+    value: The one's score minus the other's.
+    low: Of a 95 % interval, on the same bootstrap draws for both.
+    high: Likewise.
+    p: A two-sided p-value of no difference.
   """
-  left = sorted(entries, key=lambda name: -entries[name].total)
-  found: dict[str, int] = {}
-  while left:
-    best, *others = left
-    p = {n: _p_value(entries[best].draws - entries[n].draws) for n in others}
-    behind = _holm(p)
-    place = len(found) + 1
-    group = [best, *(n for n in others if n not in behind)]
-    found.update(dict.fromkeys(group, place))
-    left = [n for n in left if n not in group]
-  return found
+
+  value: float
+  low: float
+  high: float
+  p: float
+
+
+def difference(one: Scores, other: Scores) -> Difference:
+  """Compares two scores on the same bootstrap draws."""
+  draws = one.draws - other.draws
+  low, high = np.percentile(draws, [2.5, 97.5])
+  return Difference(
+    one.total - other.total, float(low), float(high), _p_value(draws)
+  )
+
+
+def ahead_of(name: str, entries: Mapping[str, Scores]) -> list[str]:
+  """Returns the methods that one is ahead of, at 5 % after Holm's correction
+  for its comparisons with all others."""
+  found = {
+    other: difference(entries[name], scores)
+    for other, scores in entries.items()
+    if other != name
+  }
+  significant = holm({other: d.p for other, d in found.items()})
+  return [o for o, d in found.items() if o in significant and d.value > 0]
+
+
+def cost_factor(score: float) -> float:
+  """Returns the cost over the reference's that a score stands for.
+
+  Of mean scores it is the geometric mean of factors, each within 1/4 and 4.
+  """
+  return float(_WIDEST ** (1 - 2 * score))
 
 
 def _p_value(differences: np.ndarray) -> float:
@@ -331,7 +355,7 @@ def _p_value(differences: np.ndarray) -> float:
   return min(1.0, 2 * (min(sides) + 1) / (count + 1))
 
 
-def _holm(p: Mapping[str, float]) -> set[str]:
+def holm(p: Mapping[str, float]) -> set[str]:
   """Returns the names that are significant after Holm's correction."""
   significant: set[str] = set()
   for rank, name in enumerate(sorted(p, key=lambda n: p[n])):

@@ -1,14 +1,15 @@
 """Verification of an entry: a random part of its runs, run again."""
 
-import math
 import pathlib
 import random
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Optional
 
-from tff_adaptive.lab.board import curves
+import numpy as np
+
 from tff_adaptive.lab.board import entries
+from tff_adaptive.lab.board import records as records_lib
 from tff_adaptive.lab.board import runner
 from tff_adaptive.lab.board import workloads as workloads_lib
 from tff_adaptive.lab.recording import files
@@ -63,14 +64,17 @@ def verify(
   files.make_folder(root)
   with tempfile.TemporaryDirectory(dir=root, prefix='verify-') as folder:
     made = runner.Runner(
-      entry.contestant, chosen, pathlib.Path(folder), options, shared
+      entry.submission, chosen, pathlib.Path(folder), options, shared
     )
     made.check_files()
     again = made.run(names)
   wrong = 0
   for name in sorted(names):
-    tolerance = allowed[runner.split(name)[0]]
-    found = difference(known[name], again[name], tolerance)
+    workload, _, seed = runner.split(name)
+    made_again = again[name]
+    if seed in entry.protocol.tuning_seeds:
+      made_again = made_again.of_tuning()
+    found = difference(known[name], made_again, allowed[workload])
     if found is not None and name in made.reasons:
       found += f': {made.reasons[name]}'
     print(f'{"equal" if found is None else "differs"}  {name}  {found or ""}')
@@ -80,7 +84,7 @@ def verify(
 
 
 def difference(
-  one: curves.Record, other: curves.Record, tolerance: float
+  one: records_lib.Record, other: records_lib.Record, tolerance: float
 ) -> Optional[str]:
   """Describes in what two records of a run differ; `None` if in nothing.
 
@@ -91,29 +95,19 @@ def difference(
   """
   if one.status != other.status:
     return f'status {one.status}, again {other.status}'
-  columns = {
-    'untrained': ([one.untrained], [other.untrained]),
+  pairs = {
+    'untrained': (np.array([one.untrained]), np.array([other.untrained])),
     'losses': (one.losses, other.losses),
-    **{m: (one.costs[m], other.costs[m]) for m in curves.MEASURES},
+    **{
+      measure: (one.costs[:, i], other.costs[:, i])
+      for i, measure in enumerate(records_lib.MEASURES)
+    },
   }
-  for name, (before, after) in columns.items():
+  for name, (before, after) in pairs.items():
     if len(before) != len(after):
       return f'{name}: {len(before)} values, again {len(after)}'
-    place = _first_apart(before, after, tolerance)
-    if place is not None:
+    near = np.isclose(before, after, rtol=tolerance, atol=0.0, equal_nan=True)
+    if not near.all():
+      place = int(np.argmin(near))
       return f'{name}: {before[place]} at {place}, again {after[place]}'
-  return None
-
-
-def _first_apart(
-  before: Sequence[Optional[float]],
-  after: Sequence[Optional[float]],
-  tolerance: float,
-) -> Optional[int]:
-  for place, (a, b) in enumerate(zip(before, after, strict=True)):
-    if a is None or b is None:
-      if a is not b:
-        return place
-    elif not math.isclose(a, b, rel_tol=tolerance, abs_tol=0.0):
-      return place
   return None

@@ -45,6 +45,7 @@ class Workload:
     profile: The cost profile of the headline.
     version: Raised when anything else of it changes.
     files: Whether it reads files (--cache_dir).
+    traits: What is known of such a problem beforehand, keys of `TRAITS`.
   """
 
   name: str
@@ -58,6 +59,7 @@ class Workload:
   profile: str = HEADLINE
   version: int = 1
   files: bool = False
+  traits: Sequence[str] = ()
 
   def flags(self, horizons: float = 1.0) -> dict[str, str]:
     """Returns the flags of its runs, as text.
@@ -87,8 +89,10 @@ class Workload:
 
   @property
   def hash(self) -> str:
-    """A digest of everything above."""
-    text = json.dumps(dataclasses.asdict(self), sort_keys=True)
+    """A digest of everything above but the traits."""
+    fields = dataclasses.asdict(self)
+    del fields['traits']
+    text = json.dumps(fields, sort_keys=True)
     return hashlib.blake2b(text.encode('utf-8'), digest_size=8).hexdigest()
 
   @property
@@ -101,42 +105,60 @@ class Workload:
     )
 
 
+TRAITS = {
+  'sparse': 'sparse features',
+  'heavy': 'heavy-tailed noise in gradients',
+  'labels': 'clients with few labels each',
+  'inputs': 'clients whose optima or inputs differ',
+  'full': 'all clients in each round',
+  'few': 'at most five clients in a round',
+  'once': 'thousands of clients, each seen about once',
+}
 _FEW_STEPS = {'examples_per_client': 5}
 _SYNTHETIC = {'alpha': 1.0, 'beta': 1.0}
 CORE: Sequence[Workload] = (
   Workload(
     name='quadratics', task='quadratics', options=_FEW_STEPS, cohort=10,
     rounds=100, split='test',
+    traits=('inputs',),
   ),
   Workload(
     name='quadratics_heavy', task='quadratics',
     options={**_FEW_STEPS, 'noise': 1.0, 'noise_law': 'student_t'}, cohort=5,
     rounds=50, split='test',
+    traits=('heavy', 'few'),
   ),
   Workload(
     name='synthetic', task='fedprox_synthetic', options=_SYNTHETIC, cohort=10,
     rounds=50,
+    traits=('inputs',),
   ),
   Workload(
     name='digits', task='digits', options={'alpha': 0.1}, cohort=5, rounds=50,
+    traits=('labels', 'few'),
   ),
   Workload(
     name='digits_rotated', task='digits',
     options={'partition': 'iid', 'feature_skew': 'noisy_rotation'}, cohort=5,
     rounds=50,
+    traits=('inputs', 'few'),
   ),
   Workload(
     name='digits_autoencoder', task='digits_autoencoder', options={}, cohort=5,
     rounds=100,
+    traits=('labels', 'few'),
   ),
   Workload(
     name='zipf_tags', task='zipf_tags', options={}, cohort=10, rounds=50,
+    traits=('sparse',),
   ),
   Workload(
     name='markov_text', task='markov_text', options={}, cohort=5, rounds=50,
+    traits=('few',),
   ),
   Workload(
     name='hospitals', task='hospitals', options={}, cohort=8, rounds=50,
+    traits=('inputs', 'full'),
   ),
   Workload(
     name='synthetic_once', task='fedprox_synthetic',
@@ -145,6 +167,7 @@ CORE: Sequence[Workload] = (
       'largest_client': 100,
     },
     cohort=20, rounds=100,
+    traits=('inputs', 'once'),
   ),
 )  # fmt: skip
 # With 1000, evaluations would take half as long as training.
@@ -157,15 +180,18 @@ FEDERATED: Sequence[Workload] = (
       'examples_per_client': 200,
     },
     cohort=10, rounds=50, limits=_FEW, files=True,
+    traits=('labels',),
   ),
   Workload(
     name='emnist', task='emnist_character', options={}, cohort=5, rounds=50,
     limits={**_FEW, 'max_elements_per_client': 100}, files=True,
+    traits=('inputs', 'few'),
   ),
   Workload(
     name='shakespeare', task='shakespeare_character', options={}, cohort=5,
     rounds=50, files=True,
     limits={'num_validation_examples': 50, 'max_elements_per_client': 8},
+    traits=('inputs', 'few'),
   ),
   Workload(
     name='tags', task='stackoverflow_tag',
@@ -176,6 +202,7 @@ FEDERATED: Sequence[Workload] = (
     },
     cohort=10, rounds=50,
     limits={**_FEW, 'max_elements_per_client': 100}, files=True,
+    traits=('sparse',),
   ),
 )  # fmt: skip
 QUICK = ('quadratics', 'synthetic', 'hospitals')

@@ -23,7 +23,7 @@ from tff_adaptive.lab.board import verify
 from tff_adaptive.lab.board import workloads as workloads_lib
 from tff_adaptive.lab.flags import options as options_lib
 
-USAGE = """board [baselines | verify ENTRY.json] [--flag=value ...]
+USAGE = """board [baselines | verify ENTRY.npz] [--flag=value ...]
 
 Tunes methods alike on the board's workloads, repeats what tuning selects on
 fresh seeds, and prints their places. Rerun the command to resume; finished and
@@ -116,7 +116,7 @@ def main(arguments: Sequence[str]) -> int:
     2,
   ):
     raise errors.SettingsError(
-      'board takes nothing, baselines or verify ENTRY.json, got '
+      'board takes nothing, baselines or verify ENTRY.npz, got '
       f'{" ".join(words)!r}.'
     )
   if command == 'verify':
@@ -125,14 +125,12 @@ def main(arguments: Sequence[str]) -> int:
       _import_method(values['algorithm'])
     entry = entries.read(pathlib.Path(words[1]))
     return verify.verify(entry, root, *_options(values))
-  contestants = _contestants(values, command == 'baselines')
+  submissions = _submissions(values, command == 'baselines')
   chosen = _workloads(values)
   protocol = runner.QUICK if values['quick'] else runner.FULL
-  if command == 'baselines':
-    protocol = runner.BASELINE
   if values['algorithm'] is not None:
-    runner.Runner(contestants[0], chosen, root, *_options(values)).check()
-  folder = output / ('baselines' if command else 'entries')
+    runner.Runner(submissions[0], chosen, root, *_options(values)).check()
+  folder = output / 'entries'
   recorded = pathlib.Path(values['recorded_dir'])
   # Before hours of running: a file that cannot be used is an error at once.
   targets = None
@@ -144,14 +142,14 @@ def main(arguments: Sequence[str]) -> int:
       print(f'No recorded entries in {recorded}: yours is placed alone.')
   found = [
     _enter(
-      contestant,
+      submission,
       chosen,
       protocol,
       [folder, recorded / folder.name],
       root,
       values,
     )
-    for contestant in contestants
+    for submission in submissions
   ]
   if targets is None:
     references.make(found, output / references.FILE)
@@ -170,6 +168,7 @@ def _place(
 ) -> None:
   """Writes the page of these entries and the recorded ones."""
   # Altair, which other commands should not wait for.
+  from tff_adaptive.lab.board import leaderboard  # pylint: disable=g-import-not-at-top
   from tff_adaptive.lab.board import page  # pylint: disable=g-import-not-at-top
 
   known, complaints = entries.find(recorded)
@@ -177,7 +176,8 @@ def _place(
     print(f'Left out: {complaint}', file=sys.stderr)
   named = {entry.name: entry for entry in [*known, *found]}
   names = [workload.name for workload in chosen]
-  print(page.write(output, list(named.values()), targets, names))
+  board = leaderboard.build(list(named.values()), targets, names)
+  print(page.write(output, board))
 
 
 def _options(values: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
@@ -200,9 +200,9 @@ def _workloads(values: Mapping[str, Any]) -> list[workloads_lib.Workload]:
   return workloads_lib.choose(text or 'core')
 
 
-def _contestants(
+def _submissions(
   values: Mapping[str, Any], baselines: bool
-) -> list[runner.Contestant]:
+) -> list[runner.Submission]:
   """Reads which methods are to be entered, with which spaces.
 
   Raises:
@@ -221,7 +221,7 @@ def _contestants(
         'baselines out.'
       )
     read = spaces.read(pathlib.Path(space))
-    return [runner.Contestant(_import_method(own), read)]
+    return [runner.Submission(_import_method(own), read)]
   if names is None:
     chosen = spaces.BASELINES if baselines else spaces.METHODS
   else:
@@ -231,7 +231,7 @@ def _contestants(
       f'The baselines are {", ".join(spaces.BASELINES)}; leave --methods out.'
     )
   return [
-    runner.Contestant(name, spaces.of_method(name))
+    runner.Submission(name, spaces.of_method(name))
     for name in dict.fromkeys(chosen)
   ]
 
@@ -274,14 +274,14 @@ def _import_method(place: str) -> str:
 
 
 def _older(
-  contestant: runner.Contestant,
+  submission: runner.Submission,
   protocol: runner.Protocol,
   paths: Sequence[pathlib.Path],
 ) -> Optional[entries.Entry]:
   """Returns the earlier entry, if there is one.
 
   Args:
-    contestant: Method and space.
+    submission: Method and space.
     protocol: How much it is tuned and repeated.
     paths: Files of the entry, of which the first counts most. One of another
       version, or that was changed, is made again.
@@ -293,13 +293,13 @@ def _older(
     except errors.SettingsError as e:
       print(f'Left out: {e}', file=sys.stderr)
       continue
-    if (found.contestant, found.protocol) == (contestant, protocol):
+    if (found.submission, found.protocol) == (submission, protocol):
       older = found if older is None else found.merged(older)
   return older
 
 
 def _enter(
-  contestant: runner.Contestant,
+  submission: runner.Submission,
   chosen: Sequence[workloads_lib.Workload],
   protocol: runner.Protocol,
   folders: Sequence[pathlib.Path],
@@ -309,7 +309,7 @@ def _enter(
   """Runs the missing workloads; returns and writes the entry.
 
   Args:
-    contestant: Method and space.
+    submission: Method and space.
     chosen: Workloads.
     protocol: How much it is tuned and repeated.
     folders: Where entries are; the first is written to.
@@ -320,19 +320,19 @@ def _enter(
     SettingsError: If files that the runs read are missing or damaged.
   """
   quick = '-quick' if protocol == runner.QUICK else ''
-  file = f'{contestant.method}{quick}.json'
-  older = _older(contestant, protocol, [f / file for f in folders])
+  file = f'{submission.method}{quick}{entries.SUFFIX}'
+  older = _older(submission, protocol, [f / file for f in folders])
   done = set() if older is None else set(older.records)
   left = [w for w in chosen if w.name not in done]
   if older is not None and not left:
-    print(f'{contestant.method}: recorded.')
+    print(f'{submission.method}: recorded.')
     return older
-  print(f'{contestant.method}: {", ".join(w.name for w in left)}', flush=True)
-  made = runner.Runner(contestant, left, root, *_options(values))
+  print(f'{submission.method}: {", ".join(w.name for w in left)}', flush=True)
+  made = runner.Runner(submission, left, root, *_options(values))
   made.check_files()
   records = made.enter(protocol)
   entry = entries.Entry(
-    contestant,
+    submission,
     protocol,
     records,
     made.failures(),

@@ -1,0 +1,107 @@
+"""Records against the formulas of docs/time.md, written out."""
+
+import math
+
+import numpy as np
+
+from tff_adaptive.lab.board import records
+
+_ROWS = [
+  {'round': 0, 'validation/loss': 2.0},
+  {
+    'round': 1, 'bytes_down': 100, 'bytes_up': 50, 'clients/count': 4,
+    'clients/steps': 12, 'virtual/seconds': 7.0, 'virtual/most_work': 5,
+  },
+  {
+    'round': 2, 'bytes_down': 100, 'bytes_up': 20, 'clients/count': 3,
+    'clients/steps': 9, 'virtual/seconds': 9.5, 'virtual/most_work': 4,
+    'validation/loss': 1.5,
+  },
+  {
+    'round': 3, 'bytes_down': 100, 'bytes_up': 50, 'clients/count': 4,
+    'clients/steps': 10, 'virtual/seconds': 12.0, 'virtual/most_work': 3,
+  },
+]  # fmt: skip
+
+
+def silos(down, up, steps, gradients):
+  return (
+    2 * 0.0295 + 8e-6 * (down / 1000 + up / 1000) + 0.0046 * gradients * steps
+  )
+
+
+def test_costs_are_those_of_the_formulas():
+  record = records.of_rows(_ROWS, 3, 'diverged')
+  assert record.untrained == 2.0
+  # The last row has no evaluation: the run ended between two.
+  np.testing.assert_array_equal(record.losses, [1.5, np.nan])
+  first = silos(100, 50, 5, 3) + silos(100, 20, 4, 3)
+  expected = {
+    'cross_device': [9.5, 12.0],
+    'cross_silo': [first, first + silos(100, 50, 3, 3)],
+    'rounds': [2, 3],
+    'gradients': [3 * 21, 3 * 31],
+    'bytes': [4 * 150 + 3 * 120, 4 * 150 * 2 + 3 * 120],
+  }
+  assert tuple(expected) == records.MEASURES
+  # Numbers are kept with 16 bits.
+  np.testing.assert_allclose(
+    record.costs, np.transpose([*expected.values()]), rtol=2**-17
+  )
+
+
+def test_diverged_runs_are_last():
+  for rows, status, final in (
+    (_ROWS, 'diverged', math.inf),
+    (_ROWS[:3], 'finished', 1.5),
+    (_ROWS[:3], 'failed', math.inf),
+    (
+      [*_ROWS[:2], {**_ROWS[2], 'validation/loss': math.nan}],
+      'finished',
+      math.inf,
+    ),
+  ):
+    record = records.of_rows(rows, 1, status)
+    assert (record.final, record.criterion) == (final, final)
+
+
+def test_settings_are_selected_by_the_last_tenth():
+  """One lucky evaluation at the end selects nothing."""
+  losses = np.r_[np.full(45, 9.0), 3.0, 2.0, 4.0, 5.0, 1.0]
+  rows = [{'round': r, 'validation/loss': v} for r, v in enumerate(losses)]
+  record = records.of_rows([{'round': 0}, *rows], 1, 'finished')
+  assert (record.final, record.criterion) == (1.0, 3.0)
+  assert record.of_tuning().criterion == 3.0
+
+
+def test_a_run_that_failed_before_its_first_round_hits_nothing():
+  record = records.of_rows([], 1, 'failed')
+  assert record.criterion == math.inf and not record.began
+  curve = record.curve('rounds')
+  assert [*curve.hits(np.array([math.inf]))] == [math.inf]
+  assert list(curve.cost) == [0.0]
+  assert not record.of_tuning().began
+
+
+def test_records_are_packed_with_equal_costs_once():
+  one = records.of_rows(_ROWS, 1, 'diverged')
+  tuned = records.of_rows(_ROWS[:3], 1, 'finished').of_tuning()
+  failed = records.of_rows([], 1, 'failed')
+  made = {'a': one, 'b': one, 'c': tuned, 'd': failed}
+  packed = records.pack(made)
+  assert len(packed['cost_lengths']) == 2  # Two rows, and none.
+  again = records.unpack(packed)
+  assert list(again) == list(made)
+  for name, record in made.items():
+    assert again[name].status == record.status
+    np.testing.assert_array_equal(again[name].untrained, record.untrained)
+    np.testing.assert_array_equal(again[name].losses, record.losses)
+    np.testing.assert_array_equal(again[name].costs, record.costs)
+
+
+def test_numbers_keep_five_digits():
+  values = [1.0, math.pi, 1e-30, 1e30, -2.5, math.inf]
+  found = records.rounded(values)
+  np.testing.assert_allclose(found, values, rtol=2**-17)
+  np.testing.assert_array_equal(records.rounded(found), found)
+  assert not np.any(found[:5].view(np.uint32) & 0x7F)

@@ -1,0 +1,360 @@
+"""The leaderboard: scores of entries, and what they tell apart.
+
+Computes everything that the page shows from entries and references, as numbers
+and tables of text. Imports no TensorFlow.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional
+
+import numpy as np
+from scipy import stats
+
+from tff_adaptive.lab.board import entries as entries_lib
+from tff_adaptive.lab.board import references as references_lib
+from tff_adaptive.lab.board import scoring
+from tff_adaptive.lab.board import workloads as workloads_lib
+from tff_adaptive.lab.recording import printed_names
+
+# The budget of tuning by which methods are ordered.
+HEADLINE = 4
+# What others are compared with.
+BASELINE = 'fedavg'
+# Methods that a case names.
+_MOST_NAMED = 5
+# Costs that are dear in some cases, by measure.
+_DEAR = {'bytes': 'communication is dear', 'gradients': 'computation is dear'}
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+  """A table of text.
+
+  Attributes:
+    head: Headings of columns.
+    rows: Cells.
+  """
+
+  head: Sequence[str]
+  rows: Sequence[Sequence[str]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaderboard:
+  """Entries against references.
+
+  Attributes:
+    workloads: Those that all of the entries have run.
+    entries: Those that can train all workloads, by name, the highest score at
+      the headline's budget first.
+    apart: The other entries.
+    references: The targets.
+    left_out: Sentences about entries without runs on some workloads.
+  """
+
+  workloads: Sequence[str]
+  entries: Mapping[str, entries_lib.Entry]
+  apart: Mapping[str, entries_lib.Entry]
+  references: references_lib.References
+  left_out: Sequence[str]
+
+  def scores(
+    self,
+    *,
+    budget: int = HEADLINE,
+    measure: str = workloads_lib.HEADLINE,
+    workloads: Optional[Sequence[str]] = None,
+  ) -> dict[str, scoring.Scores]:
+    """Scores the entries of `entries`, in their order.
+
+    Args:
+      budget: Of tuning; entries without results for it are left out.
+      measure: Of cost.
+      workloads: All unless given.
+    """
+    chosen = tuple(self.workloads if workloads is None else workloads)
+    known = self.references.by_measure[measure]
+    key = budget, measure, chosen
+    if key not in self._scores:
+      self._scores[key] = {
+        name: scoring.scores_of(
+          {w: entry.tuned(w, budget, measure) for w in chosen},
+          {w: known[w] for w in chosen},
+        )
+        for name, entry in self.entries.items()
+        if budget in entry.protocol.budgets
+      }
+    return self._scores[key]
+
+  @functools.cached_property
+  def _scores(self) -> dict[Any, dict[str, scoring.Scores]]:
+    """Scores that were computed before, as several tables need them."""
+    return {}
+
+  def untuned(self) -> dict[str, scoring.Scores]:
+    """Scores the methods' defaults."""
+    known = self.references.by_measure[workloads_lib.HEADLINE]
+    return {
+      name: scoring.scores_of(
+        {w: entry.untuned(w, workloads_lib.HEADLINE) for w in self.workloads},
+        {w: known[w] for w in self.workloads},
+      )
+      for name, entry in self.entries.items()
+      if entry.protocol.untuned
+    }
+
+  def diverged(self, name: str) -> float:
+    """Returns how often what tuning selects diverges on a fresh seed."""
+    entry = self.entries[name]
+    per_workload = [
+      sum(
+        share
+        * float(np.mean([r.status != 'finished' for r in entry.repeats(w, t)]))
+        for t, share in entry.shares(w, HEADLINE).items()
+      )
+      for w in self.workloads
+    ]
+    return float(np.mean(per_workload))
+
+  def printed(self, name: str) -> str:
+    """Returns an entry's name as papers print it."""
+    entry = self.entries.get(name) or self.apart[name]
+    method = entry.submission.method
+    return name.replace(method, printed_names.method(method))
+
+
+def build(
+  entries: Sequence[entries_lib.Entry],
+  references: references_lib.References,
+  names: Sequence[str],
+) -> Leaderboard:
+  """Orders entries by their scores on some workloads.
+
+  Args:
+    entries: Those without runs on one of the workloads are left out.
+    references: The targets.
+    names: The workloads; those without targets are left out.
+
+  Raises:
+    SettingsError: If there are no targets for any.
+  """
+  workloads = references_lib.check_known(references, names)
+  complete = {
+    entry.name: entry for entry in entries if {*workloads} <= {*entry.records}
+  }
+  left_out = [
+    f'{entry.name} has no runs on '
+    f'{", ".join(w for w in workloads if w not in entry.records)}.'
+    for entry in entries
+    if entry.name not in complete
+  ]
+  left_out += [
+    f'There are no targets for {n} yet.' for n in names if n not in workloads
+  ]
+  able = {
+    name: entry
+    for name, entry in complete.items()
+    if len(_trained(entry, workloads)) == len(workloads)
+  }
+  apart = {name: e for name, e in complete.items() if name not in able}
+  unordered = Leaderboard(workloads, able, apart, references, left_out)
+  scores = unordered.scores()
+  ordered = sorted(able, key=lambda name: -scores[name].total)
+  return dataclasses.replace(
+    unordered, entries={name: able[name] for name in ordered}
+  )
+
+
+def _trained(entry: entries_lib.Entry, workloads: Sequence[str]) -> list[str]:
+  """Returns the workloads that a method can train."""
+  return [
+    w for w in workloads if any(r.began for r in entry.records[w].values())
+  ]
+
+
+def main_table(board: Leaderboard) -> Table:
+  """Tabulates scores, and what the evidence separates."""
+  scores, untuned = board.scores(), board.untuned()
+  best = next(iter(scores), '')
+  behind = {n for n in scores if n in scoring.ahead_of(best, scores)}
+  rows = []
+  for name, found in scores.items():
+    low, high = found.interval
+    ahead = [board.printed(n) for n in scoring.ahead_of(name, scores)]
+    over = ['', '', '']
+    if BASELINE in scores and name != BASELINE:
+      d = scoring.difference(found, scores[BASELINE])
+      over = [f'{value:.3f}' for value in (d.value, d.low, d.high)]
+    rows.append(
+      [
+        board.printed(name),
+        f'{found.total:.3f}',
+        f'{low:.3f}',
+        f'{high:.3f}',
+        f'{scoring.cost_factor(found.total):.2f}',
+        *over,
+        'yes' if name in behind else '',
+        f'{len(ahead)}',
+        f'{100 * board.diverged(name):.0f} %',
+        f'{untuned[name].total:.3f}' if name in untuned else '',
+      ]
+    )
+  head = (
+    'method', 'score', 'low', 'high', 'cost', 'over FedAvg', 'from', 'to',
+    'behind the first', 'ahead of', 'diverged', 'untuned',
+  )  # fmt: skip
+  return Table(head, rows)
+
+
+def ahead_table(board: Leaderboard) -> Table:
+  """Tabulates which methods each is significantly ahead of."""
+  scores = board.scores()
+  rows = []
+  for name in scores:
+    behind = [board.printed(n) for n in scoring.ahead_of(name, scores)]
+    if behind:
+      rows.append([board.printed(name), ', '.join(behind)])
+  return Table(('method', 'ahead of'), rows)
+
+
+def apart_table(board: Leaderboard) -> Table:
+  """Tabulates entries that cannot train all workloads, the ablest first."""
+  trained = {n: _trained(e, board.workloads) for n, e in board.apart.items()}
+  return Table(
+    ('method', 'can train', 'cannot train'),
+    [
+      [
+        board.printed(name),
+        f'{len(able)} of {len(board.workloads)}',
+        ', '.join(w for w in board.workloads if w not in able),
+      ]
+      for name, able in sorted(trained.items(), key=lambda i: -len(i[1]))
+    ],
+  )
+
+
+def cases(board: Leaderboard) -> list[tuple[str, str, Sequence[str]]]:
+  """Returns what somebody may know beforehand of a problem.
+
+  Returns:
+    Of each case a description, the measure of cost and the workloads.
+  """
+  known = {w.name: w for group in workloads_lib.GROUPS.values() for w in group}
+  found: list[tuple[str, str, Sequence[str]]] = [
+    (
+      described,
+      workloads_lib.HEADLINE,
+      [w for w in board.workloads if trait in known[w].traits],
+    )
+    for trait, described in workloads_lib.TRAITS.items()
+  ]
+  found += [(said, measure, board.workloads) for measure, said in _DEAR.items()]
+  return [case for case in found if case[2]]
+
+
+def case_table(board: Leaderboard) -> Table:
+  """Tabulates by case the methods that are ahead of FedAvg.
+
+  A method is, if its difference is significant after Holm's correction for all
+  methods of the case. Its factor says how many times less it costs.
+  """
+  rows = []
+  for described, measure, workloads in cases(board):
+    scores = board.scores(measure=measure, workloads=workloads)
+    found = []
+    if BASELINE in scores:
+      differences = {
+        name: scoring.difference(of, scores[BASELINE])
+        for name, of in scores.items()
+        if name != BASELINE
+      }
+      ahead = scoring.holm({n: d.p for n, d in differences.items()})
+      found = sorted(
+        (n for n in ahead if differences[n].value > 0),
+        key=lambda n: -differences[n].value,
+      )
+    cells = []
+    for name in found[:_MOST_NAMED]:
+      d = differences[name]
+      value, low, high = map(_saved, (d.value, d.low, d.high))
+      cells.append(f'{board.printed(name)} {value} ({low} to {high})')
+    if more := len(found) - len(cells):
+      cells.append(f'and {more} more')
+    rows.append([described, ', '.join(workloads), '; '.join(cells) or 'none'])
+  return Table(('what is known', 'workloads', 'ahead of FedAvg'), rows)
+
+
+def _saved(difference: float) -> str:
+  factor = scoring.cost_factor(0.0) / scoring.cost_factor(difference)
+  return f'{factor:.2f}'
+
+
+def workload_table(board: Leaderboard) -> Table:
+  """Tabulates every method's score on every workload."""
+  return Table(
+    ('method', *board.workloads),
+    [
+      [board.printed(n), *(f'{s.by_workload[w]:.2f}' for w in board.workloads)]
+      for n, s in board.scores().items()
+    ],
+  )
+
+
+def measure_table(board: Leaderboard) -> Table:
+  """Tabulates scores by each measure of cost."""
+  by = {m: board.scores(measure=m) for m in board.references.by_measure}
+  return Table(
+    ('method', *by),
+    [
+      [board.printed(name), *(f'{s[name].total:.3f}' for s in by.values())]
+      for name in board.scores()
+    ],
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class Agreement:
+  """How far ranks on core and federated workloads agree.
+
+  Attributes:
+    correlation: Spearman's, of scores at the headline's budget.
+    interval: A 95 % interval of it, by a bootstrap over workloads and seeds.
+    methods: How many are ranked.
+  """
+
+  correlation: float
+  interval: tuple[float, float]
+  methods: int
+
+
+def agreement(board: Leaderboard) -> Optional[Agreement]:
+  """Computes how far ranks on core and federated workloads agree.
+
+  Returns:
+    The agreement; `None` with fewer than three entries, or without workloads of
+    both groups.
+  """
+  parts = [
+    [w.name for w in workloads_lib.GROUPS[group] if w.name in board.workloads]
+    for group in ('core', 'federated')
+  ]
+  if not all(parts) or len(board.entries) < 3:
+    return None
+  # Of each group, scores and their bootstrap draws: [methods, 1 + draws].
+  groups = [
+    np.array(
+      [
+        [s.total, *s.draws[:1000]]
+        for s in board.scores(workloads=part).values()
+      ]
+    )
+    for part in parts
+  ]
+  correlation, *draws = (
+    float(stats.spearmanr(*pair).statistic)
+    for pair in zip(*(scores.T for scores in groups), strict=True)
+  )
+  low, high = np.nanpercentile(draws, [2.5, 97.5])
+  return Agreement(correlation, (float(low), float(high)), len(board.entries))

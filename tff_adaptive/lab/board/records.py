@@ -1,0 +1,195 @@
+"""Records of runs: validation losses, and what each had cost by then.
+
+Costs come from metrics.csv. A synchronous round of phones lasts as long as the
+slowest client that counts, which a run with --client_devices=cross_device has
+measured; silos are equally fast, so that theirs follows from the client with
+most steps. Evaluation is free. Imports no TensorFlow.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional
+
+import numpy as np
+
+from tff_adaptive.lab.board import scoring
+from tff_adaptive.lab.board import workloads
+from tff_adaptive.lab.recording import metric_names
+from tff_adaptive.lab.training.participation import availability
+from tff_adaptive.lab.training.participation import devices
+from tff_adaptive.lab.training.participation import system_model
+
+# What a run can be charged for, the headline first.
+MEASURES = (*workloads.PROFILES, 'rounds', 'gradients', 'bytes')
+_LOSS = 'validation/loss'
+# The part of a run's evaluations whose mean selects a setting.
+_LAST = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+  """What an entry keeps of a run.
+
+  Attributes:
+    status: How it ended, as in a sweep's table.
+    untrained: The loss before the first round; NaN if that was not evaluated.
+    losses: At each evaluation, [evaluations]; NaN where not finite. One more
+      at the end of a run that ended between two evaluations. Of tuning runs
+      only the criterion.
+    costs: Until each evaluation by each of `MEASURES`, [evaluations, measures];
+      of tuning runs, which are not charged, [0, measures].
+
+  All numbers are `rounded`.
+  """
+
+  status: str
+  untrained: float
+  losses: np.ndarray
+  costs: np.ndarray
+
+  @property
+  def began(self) -> bool:
+    """Whether there is a loss; there is none if the method cannot train the
+    workload."""
+    return not math.isnan(self.untrained) or len(self.losses) > 0
+
+  @property
+  def final(self) -> float:
+    """The last loss; infinite if the run diverged or failed."""
+    return self._mean_of_last(1)
+
+  @property
+  def criterion(self) -> float:
+    """What selects a setting: the mean loss of the last tenth of evaluations;
+    infinite if the run diverged or failed."""
+    return self._mean_of_last(self._tenth)
+
+  @property
+  def _tenth(self) -> int:
+    return max(1, round(_LAST * len(self.losses)))
+
+  def _mean_of_last(self, count: int) -> float:
+    mean = float(self.losses[-count:].mean()) if len(self.losses) else math.nan
+    return (
+      mean if self.status == 'finished' and math.isfinite(mean) else math.inf
+    )
+
+  def curve(self, measure: str) -> scoring.Curve:
+    """Returns the curve by a measure of cost."""
+    if not len(self.losses):
+      return scoring.Curve(np.zeros(1), np.full(1, np.nan))
+    return scoring.Curve(
+      self.costs[:, MEASURES.index(measure)].astype(float),
+      self.losses.astype(float),
+    )
+
+  def of_tuning(self) -> 'Record':
+    """Returns what is kept of a tuning run."""
+    return dataclasses.replace(
+      self,
+      losses=rounded([self.criterion] if len(self.losses) else []),
+      costs=self.costs[:0],
+    )
+
+
+def rounded(values: Any) -> np.ndarray:
+  """Rounds to float32 with 16 bits of mantissa, about five digits.
+
+  A file of such numbers is half as large.
+  """
+  bits = np.asarray(values, np.float32).view(np.uint32)
+  kept = (bits + np.uint32(1 << 6)) & np.uint32(0xFFFFFF80)
+  found = np.where(np.isfinite(bits.view(np.float32)), kept, bits)
+  return found.view(np.float32)
+
+
+def of_rows(
+  rows: Sequence[Mapping[str, float]], gradients: int, status: str
+) -> Record:
+  """Reads a run's rows.
+
+  Args:
+    rows: Rows of metrics.csv, without empty cells.
+    gradients: Evaluations of the gradient for each local step.
+    status: How the run ended.
+  """
+  silos = devices.KINDS['cross_silo']
+  spent = dict.fromkeys(MEASURES, 0.0)
+  losses: list[float] = []
+  costs: list[list[float]] = []
+  for row in rows[1:]:
+    sizes = [int(row.get(name, 0)) for name in ('bytes_down', 'bytes_up')]
+    steps = row.get(availability.MOST_WORK, 0.0)
+    spent['cross_device'] = row.get(metric_names.VIRTUAL_SECONDS, 0.0)
+    spent['cross_silo'] += (
+      silos.seconds_per_step * gradients * steps
+      + system_model.seconds_on_the_way(
+        silos.link.latency, sizes, [silos.link.mbit_down, silos.link.mbit_up]
+      )
+    )
+    spent['rounds'] = row['round']
+    spent['gradients'] += gradients * row.get('clients/steps', 0.0)
+    spent['bytes'] += sum(sizes) * row.get('clients/count', 0.0)
+    if _LOSS in row or row is rows[-1]:
+      losses.append(_finite(row.get(_LOSS)))
+      costs.append([spent[measure] for measure in MEASURES])
+  return Record(
+    status,
+    float(rounded(_finite(rows[0].get(_LOSS) if rows else None))),
+    rounded(losses),
+    rounded(costs).reshape(-1, len(MEASURES)),
+  )
+
+
+def _finite(value: Optional[float]) -> float:
+  return value if value is not None and math.isfinite(value) else math.nan
+
+
+def pack(records: Mapping[str, Record]) -> dict[str, np.ndarray]:
+  """Returns records as arrays that `unpack` accepts, equal costs once."""
+  costs: dict[bytes, np.ndarray] = {}
+  places = []
+  for record in records.values():
+    key = record.costs.tobytes()
+    costs.setdefault(key, record.costs)
+    places.append(list(costs).index(key))
+  lengths = [len(record.losses) for record in records.values()]
+  return {
+    'names': np.array(list(records)),
+    'status': np.array([record.status for record in records.values()]),
+    'untrained': np.array([r.untrained for r in records.values()], np.float32),
+    'lengths': np.array(lengths),
+    'losses': _planes([r.losses for r in records.values()]),
+    'cost_of': np.array(places),
+    'cost_lengths': np.array([len(found) for found in costs.values()]),
+    'costs': _planes([found.T.ravel() for found in costs.values()]),
+  }
+
+
+def _planes(arrays: Sequence[np.ndarray]) -> np.ndarray:
+  """Joins float32 arrays as four rows of bytes, which compress better."""
+  return np.concatenate(arrays).view(np.uint8).reshape(-1, 4).T
+
+
+def _joined(planes: np.ndarray) -> np.ndarray:
+  return np.ascontiguousarray(planes.T).view(np.float32).ravel()
+
+
+def unpack(arrays: Mapping[str, Any]) -> dict[str, Record]:
+  """Builds records from the arrays that `pack` returns."""
+  losses = np.split(
+    _joined(arrays['losses']), np.cumsum(arrays['lengths'])[:-1]
+  )
+  ends = np.cumsum(arrays['cost_lengths'])[:-1] * len(MEASURES)
+  costs = [
+    found.reshape(len(MEASURES), -1).T
+    for found in np.split(_joined(arrays['costs']), ends)
+  ]
+  columns = (arrays[n] for n in ('names', 'status', 'untrained', 'cost_of'))
+  return {
+    str(name): Record(str(status), float(untrained), of_run, costs[cost])
+    for name, status, untrained, cost, of_run in zip(
+      *columns, losses, strict=True
+    )
+  }

@@ -68,7 +68,8 @@ def read_binary(
   record = label_bytes + _PIXELS
   images, labels = [], []
   for path in paths:
-    content = _read(path, get)
+    with data_files.reading(path, 'file', get):
+      content = path.read_bytes()
     if not content or len(content) % record:
       raise data_files.DataError(
         f'{path} must hold whole records of {record} bytes, but has '
@@ -237,11 +238,6 @@ def build_model(num_classes: int, options: Mapping[str, Any]) -> tf.keras.Model:
     resize_to=vit.PRETRAINED_SIZE,
     weights_dir=options['weights_dir'],
   )
-
-
-def _read(path: pathlib.Path, get: str) -> bytes:
-  with data_files.reading(path, 'file', get):
-    return path.read_bytes()
 
 
 def _check_labels(

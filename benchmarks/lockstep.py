@@ -54,7 +54,7 @@ def main() -> None:
   parser.add_argument('--rounds', type=int, default=40)
   parser.add_argument('--output', help='CSV file; by default only printed')
   options = parser.parse_args()
-  runtime.set_threads_per_operation(1)
+  tf.config.threading.set_intra_op_parallelism_threads(1)
   rows = []
   for task in options.tasks.split(','):
     for method in options.methods.split(','):

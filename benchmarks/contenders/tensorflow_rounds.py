@@ -146,7 +146,7 @@ def make(options):
   if name in ('tff_reduce', 'tff_iterator'):
     runtime.set_native_context()
     return _federated(options, _tff_process(options, name == 'tff_iterator'))
-  runtime.set_threads_per_operation()
+  tf.config.threading.set_intra_op_parallelism_threads(1)
   runtime.set_in_process_context(
     max_concurrent_clients=options.threads,
     devices=options.devices and options.devices.split(','),

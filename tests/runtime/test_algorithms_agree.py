@@ -88,7 +88,7 @@ def assert_same(ours, theirs):
 
 
 @pytest.mark.parametrize(
-  'name', tiers.exhaustive_but(['fedada2_blended'], algorithms.names())
+  'name', tiers.exhaustive_but(['mime'], algorithms.names())
 )
 def test_a_clients_batches_are_kept(name, in_process):
   """No method's graph needs a tf.data iterator, which takes longer to make

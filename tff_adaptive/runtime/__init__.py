@@ -34,7 +34,6 @@ __all__ = [
   'set_in_process_context',
   'set_native_context',
   'set_ray_context',
-  'set_threads_per_operation',
 ]
 
 if TYPE_CHECKING:
@@ -124,30 +123,6 @@ def create_in_process_context(
   return contexts.InProcessContext(engine)
 
 
-def set_threads_per_operation(count: int = 1) -> None:
-  """Sets the number of threads that TensorFlow uses for one operation.
-
-  By default TensorFlow divides an operation among all cores, and the order of
-  its sums depends on their number. A fixed number gives bitwise equal results
-  on all machines with the same kind of processor. With 1, concurrent clients do
-  not wait for parts of each other's operations. `main.py` calls this with
-  --threads_per_operation; other programs must call it before TensorFlow's first
-  operation. It also applies to workers of the native runtime that start later.
-
-  Args:
-    count: Number of threads, at least 1. More threads than cores are slower,
-      but give bitwise the same results as on a machine with that many cores.
-
-  Raises:
-    ValueError: If `count` is less than 1.
-    RuntimeFailure: If TensorFlow has computed in this process with another
-      number.
-  """
-  from tff_adaptive.runtime.engine import resources  # pylint: disable=g-import-not-at-top
-
-  resources.set_threads_per_operation(count)
-
-
 def set_in_process_context(**arguments: Any) -> _Context:
   """Makes an in-process context TFF's default context and returns it.
 
@@ -192,7 +167,7 @@ def data_announcer() -> Callable[[Sequence[Reference]], None] | None:
 
   context = tff.framework.get_context_stack().current
   context = getattr(context, 'asynchronous', context)
-  return getattr(context, 'announce', None)
+  return getattr(getattr(context, 'runner', None), 'announce', None)
 
 
 def create_native_context(
@@ -299,9 +274,11 @@ def create_ray_context(
     ClientFailure: From computations, when a client fails; names the machine.
   """
   requirements.require_ray()
-  from tff_adaptive.runtime.cluster import contexts  # pylint: disable=g-import-not-at-top
+  # pylint: disable=g-import-not-at-top
+  from tff_adaptive.runtime.cluster import contexts as cluster_lib
+  from tff_adaptive.runtime.engine import contexts
 
-  cluster = contexts.Cluster(
+  cluster = cluster_lib.Cluster(
     address,
     cpus_per_actor=cpus_per_actor,
     max_concurrent_clients=max_concurrent_clients,
@@ -311,8 +288,8 @@ def create_ray_context(
     jit_compile=jit_compile,
   )
   if asynchronous:
-    return contexts.RayAsyncContext(cluster)
-  return contexts.RayContext(cluster)
+    return contexts.InProcessAsyncContext(cluster.local, cluster)
+  return contexts.InProcessContext(cluster.local, cluster)
 
 
 def set_ray_context(address: str = 'auto', **arguments: Any) -> _Context:

@@ -362,12 +362,12 @@ def test_a_lost_machine_changes_no_bit_and_a_new_one_is_used(
 ):
   expected = _weights(context, process)
   _assert_same_bits(_weights(context, process, ray_nodes.kill), expected)
-  assert len(context.machines) == 1
+  assert len(context.runner.fleet.ready()) == 1
   ray_nodes.add()
   end = time.monotonic() + 60
-  while len(context.machines) < 2 and time.monotonic() < end:
+  while len(context.runner.fleet.ready()) < 2 and time.monotonic() < end:
     with _installed(context):
       _sums([tf.data.Dataset.range(3)])
     time.sleep(0.5)
-  assert len(context.machines) == 2
+  assert len(context.runner.fleet.ready()) == 2
   _assert_same_bits(_weights(context, process), expected)

@@ -83,17 +83,26 @@ def _set_threads(count: int) -> None:
   Raises:
     SettingsError: If it is too late and `count` is not 1.
   """
+  import tensorflow as tf
+
+  threading = tf.config.threading
   try:
-    runtime.set_threads_per_operation(count)
-  except runtime.RuntimeFailure as e:
+    threading.set_intra_op_parallelism_threads(count)
+  except RuntimeError as e:
+    present = threading.get_intra_op_parallelism_threads()
+    told = (
+      f'TensorFlow has computed in this process with {present or "as many"} '
+      f'threads per operation{"" if present else " as there are cores"} and '
+      'cannot change that.'
+    )
     if count != 1:
       raise errors.SettingsError(
-        f'--threads_per_operation={count}: {e} Start a new process.'
+        f'--threads_per_operation={count}: {told} Start a new process.'
       ) from e
     warnings.warn(
-      f'{e} Results depend on it in their last bits; to avoid that, call '
-      'tff_adaptive.runtime.set_threads_per_operation() before TensorFlow is '
-      'used.',
+      f'{told} Results depend on it in their last bits; to avoid that, call '
+      'tf.config.threading.set_intra_op_parallelism_threads(1) before '
+      'TensorFlow is used.',
       stacklevel=2,
     )
 

@@ -42,7 +42,6 @@ from tff_adaptive.runtime.cluster import actor as actor_lib
 from tff_adaptive.runtime.cluster import connection
 from tff_adaptive.runtime.cluster import fleet as fleet_lib
 from tff_adaptive.runtime.cluster import wire
-from tff_adaptive.runtime.engine import contexts
 from tff_adaptive.runtime.engine import engine as engine_lib
 from tff_adaptive.runtime.engine import values
 
@@ -549,35 +548,3 @@ def _send(comp: tff.framework.ConcreteComputation, once: bool = False) -> _Sent:
   serialized = proto.SerializeToString(deterministic=True)
   message = ray.put((serialized, once, wire.pickle_forms(proto)))
   return _Sent(comp, tff_names.computation_digest(comp), message)
-
-
-class RayContext(contexts.InProcessContext):
-  """Synchronous context; see `tff_adaptive.runtime.set_ray_context`.
-
-  Attributes:
-    announce: Announces data, see `runtime.data_announcer`.
-    engine: This process's engine, which merges the actors' results.
-  """
-
-  def __init__(self, cluster: Cluster):
-    super().__init__(cluster.local)
-    self._runner = cluster
-    self.announce = cluster.announce
-
-  @property
-  def machines(self) -> list[str]:
-    """Host name of each actor that is ready."""
-    return [slot.machine for slot in self._runner.fleet.ready()]
-
-
-class RayAsyncContext(contexts.InProcessAsyncContext):
-  """Asynchronous context: the event loop stays free during a computation.
-
-  Attributes:
-    announce: Announces data, see `runtime.data_announcer`.
-  """
-
-  def __init__(self, cluster: Cluster):
-    super().__init__(cluster.local)
-    self._runner = cluster
-    self.announce = cluster.announce

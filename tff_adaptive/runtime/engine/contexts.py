@@ -1,4 +1,4 @@
-"""TFF execution contexts on the in-process engine."""
+"""TFF execution contexts on the in-process engine, or on a cluster."""
 
 import asyncio
 import concurrent.futures
@@ -19,12 +19,13 @@ class InProcessContext(tff.framework.SyncContext):
 
   Attributes:
     engine: Runs computations in this process.
+    runner: Runs all computations: the engine, or a cluster, which uses it.
     is_closed: Whether the context was closed.
   """
 
-  def __init__(self, engine: engine_lib.Engine):
+  def __init__(self, engine: engine_lib.Engine, runner: Any = None):
     self.engine = engine
-    self._runner: Any = engine
+    self.runner = runner or engine
     self.is_closed = False
 
   def invoke(
@@ -32,24 +33,24 @@ class InProcessContext(tff.framework.SyncContext):
     comp: tff.framework.ConcreteComputation,
     arg: values.PythonValue,
   ) -> values.PythonValue:
-    return self._runner.run(comp, arg)
+    return self.runner.run(comp, arg)
 
   def close(self) -> None:
     """Ends what runs clients; the context cannot be used afterwards."""
     self.is_closed = True
-    self._runner.close()
+    self.runner.close()
 
 
 class InProcessAsyncContext(tff.framework.AsyncContext):
   """Asynchronous context: the event loop stays free during a computation.
 
   Attributes:
-    engine: Runs computations in this process.
+    engine, runner: As those of `InProcessContext`.
   """
 
-  def __init__(self, engine: engine_lib.Engine):
+  def __init__(self, engine: engine_lib.Engine, runner: Any = None):
     self.engine = engine
-    self._runner: Any = engine
+    self.runner = runner or engine
     # Invocations wait for clients; in the same pool they could occupy all
     # threads that the clients need.
     self._invocations = concurrent.futures.ThreadPoolExecutor(
@@ -65,7 +66,7 @@ class InProcessAsyncContext(tff.framework.AsyncContext):
       arg = await arg
     cancellation = tff_functions.Cancellation()
     run = functools.partial(
-      self._runner.run, comp, arg, cancellation=cancellation
+      self.runner.run, comp, arg, cancellation=cancellation
     )
     try:
       return await asyncio.get_running_loop().run_in_executor(
@@ -78,4 +79,4 @@ class InProcessAsyncContext(tff.framework.AsyncContext):
   def close(self) -> None:
     """Ends the threads; the context cannot be used afterwards."""
     self._invocations.shutdown(wait=False, cancel_futures=True)
-    self._runner.close()
+    self.runner.close()

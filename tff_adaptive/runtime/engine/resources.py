@@ -207,24 +207,6 @@ def _default_concurrency(devices: Sequence[str]) -> int:
   return max(1, min(_CLIENTS_A_GPU * gpus, cores))
 
 
-def set_threads_per_operation(count: int) -> None:
-  """See `tff_adaptive.runtime.set_threads_per_operation`."""
-  if count < 1:
-    raise ValueError(f'`count` must be at least 1, got {count!r}.')
-  try:
-    tf.config.threading.set_intra_op_parallelism_threads(count)
-  except RuntimeError as e:
-    present = threads_per_operation()
-    if present == count:
-      return
-    raise failures.RuntimeFailure(
-      'TensorFlow has computed in this process with '
-      f'{present or "as many threads per operation as there are cores"}'
-      f'{" threads per operation" if present else ""} and cannot change that '
-      f'to {count}.'
-    ) from e
-
-
 def threads_per_operation() -> int:
   """Returns the number of threads of an operation; 0 for one per core."""
   chosen = tf.config.threading.get_intra_op_parallelism_threads()

@@ -146,7 +146,6 @@ class _VariableLocalModel(LocalModel[tuple[()]]):
 
   def __init__(self, model_fn: Callable[[], tff.learning.models.VariableModel]):
     self._model = model_fn()
-    self._scale = loss_scale(self._model)
     self._weights = tff.learning.models.ModelWeights.from_model(self._model)
     # `begin` assigns them.
     tff_internals.skip_initial_values(tf.nest.flatten(self._weights))
@@ -198,9 +197,8 @@ class _VariableLocalModel(LocalModel[tuple[()]]):
       output = autograph.call(self._model.forward_pass, batch, training=True)
       added = term(self.trainable(()), lambda: self._representation(batch))
       loss = tf.cast(output.loss, tf.float32) + added
-      scaled = loss * self._scale
     gradients = tape.gradient(
-      scaled,
+      loss,
       self._variables,
       unconnected_gradients=tf.UnconnectedGradients.ZERO,
     )
@@ -208,7 +206,7 @@ class _VariableLocalModel(LocalModel[tuple[()]]):
       count = tf.shape(tf.nest.flatten(output.predictions)[0])[0]
     else:
       count = output.num_examples
-    flat = dense(gradients, self._variables, self._scale)
+    flat = dense(gradients, self._variables)
     return Evaluated(loss, flat, tf.cast(count, tf.int64))
 
   def gradients_at(
@@ -419,21 +417,8 @@ def create(model: Model) -> LocalModel[Any]:
     return _VariableLocalModel(model)
 
 
-def loss_scale(model: tff.learning.models.VariableModel) -> float:
-  """Returns the factor of the loss whose gradient is computed.
-
-  Small gradients are zero in float16; as with Keras' `LossScaleOptimizer`, the
-  loss is scaled and the gradient divided. The scale is fixed: a client's next
-  step must not depend on whether this one overflows, and a client whose update
-  is not finite is left out of the round.
-  """
-  return 1024.0 if 'float16' in tff_internals.compute_dtypes(model) else 1.0
-
-
 def dense(
-  gradients: structures.Structure,
-  weights: structures.FlatWeights,
-  scale: float = 1.0,
+  gradients: structures.Structure, weights: structures.FlatWeights
 ) -> structures.FlatWeights:
   """Converts gradients to dense tensors with their weights' static shapes.
 
@@ -441,12 +426,11 @@ def dense(
   optimizer state derived from it would change from one local step to the next.
 
   Args:
-    gradients: Gradients of the loss times `scale`, by which they are divided.
+    gradients: Gradients of the loss.
     weights: The weights.
-    scale: A `loss_scale`.
   """
   dense = tff.learning.optimizers.handle_indexed_slices_gradients(gradients)
   return tuple(
-    tf.ensure_shape(g if scale == 1 else g / scale, w.shape)
+    tf.ensure_shape(g, w.shape)
     for g, w in zip(tf.nest.flatten(dense), tf.nest.flatten(weights))
   )

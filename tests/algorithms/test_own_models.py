@@ -84,11 +84,12 @@ def trained(kind, make, x):
 @pytest.mark.parametrize(
   'make, x',
   [
-    (
+    pytest.param(
       lambda kind: kind.layers.StringLookup(
         vocabulary=['red', 'blue'], output_mode='one_hot', **_PADDED
       ),
       _WORDS,
+      marks=pytest.mark.exhaustive,
     ),
     (
       lambda kind: kind.layers.TextVectorization(
@@ -96,14 +97,19 @@ def trained(kind, make, x):
       ),
       _WORDS,
     ),
-    (
+    pytest.param(
       lambda kind: kind.layers.IntegerLookup(
         vocabulary=[3, 5], output_mode='multi_hot', **_PADDED
       ),
       _NUMBERS.astype(np.int64),
+      marks=pytest.mark.exhaustive,
     ),
     (own_table, _WORDS),
-    (lambda kind: kind.layers.Normalization(**_SCALES), _NUMBERS),
+    pytest.param(
+      lambda kind: kind.layers.Normalization(**_SCALES),
+      _NUMBERS,
+      marks=pytest.mark.exhaustive,
+    ),
   ],
   ids=['words', 'texts', 'numbers', 'own table', 'normalization'],
 )

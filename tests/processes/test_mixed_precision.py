@@ -120,11 +120,6 @@ def test_the_flag_is_part_of_a_run(tmp_path):
   mixed, hparams, close = run(tmp_path, mixed_precision='bfloat16')
   assert plain != mixed and hparams['mixed_precision'] == 'bfloat16'
   assert close == pytest.approx(losses, rel=0.01) and close != losses
-  reuse.clear()
-  _, _, alone = run(
-    tmp_path, mixed_precision='bfloat16', experiment_name='alone'
-  )
-  assert alone == close
   export.export(mixed, tmp_path / 'exported')
   exported = tf.saved_model.load(tmp_path / 'exported' / 'saved_model')
   graph = exported.signatures['serving_default'].graph

@@ -60,8 +60,7 @@ def test_a_run_of_phones(tmp_path):
   settings = runs.settings_of(
     tmp_path, *runs._SMALL, '--client_devices=cross_device', '--total_rounds=2'
   )
-  _, said = runs.run(settings)
-  assert any('as cross_device' in line for line in said)
+  runs.run(settings)
   rows = runs.table(settings)
   assert float(rows[-1]['virtual/seconds']) > 1
   # Phones differ.

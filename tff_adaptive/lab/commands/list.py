@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import tasks
 from tff_adaptive import errors
 from tff_adaptive import optimizers
-from tff_adaptive import parameters
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lab.flags import options
 from tff_adaptive.lab.flags import presets
@@ -78,8 +77,6 @@ def main(arguments: Sequence[str]) -> int:
   if not arguments:
     print(listing())
     return 0
-  try:
+  with options.refusals():
     print(presets.load(arguments[0]).text())
-  except parameters.ParameterError as e:
-    raise options.refusal(e) from e
   return 0

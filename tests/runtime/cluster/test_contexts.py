@@ -47,6 +47,33 @@ def _installed(context):
   return tff.framework.get_context_stack().install(context)
 
 
+def test_shares_whose_clients_train_together(ray_nodes):
+  """The first test, as the module's context takes all cores."""
+  process = algorithms.build('delta_sgd', test_lockstep.model_fn(3))
+  data = [test_lockstep.as_rows(arrays) for arrays in test_lockstep.clients()]
+
+  def weights(context):
+    with _installed(context):
+      state = process.initialize()
+      for _ in range(3):
+        state = process.next(state, data).state
+      return process.get_model_weights(state).trainable
+
+  together = runtime.create_ray_context(
+    ray_nodes.address, vectorize_clients='true'
+  )
+  found = weights(together)
+  together.close()
+  expected, alone = (
+    weights(runtime.create_in_process_context(vectorize_clients=choice))
+    for choice in ('true', 'false')
+  )
+  for a, b in zip(found, expected, strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
+  # Rounding tells that they did not train one at a time.
+  assert any((a != b).any() for a, b in zip(found, alone, strict=True))
+
+
 @tff.tensorflow.computation(_SEQUENCE)
 def _sum(dataset):
   return dataset.reduce(np.int64(0), lambda total, x: total + x)
@@ -98,32 +125,6 @@ def test_every_method_agrees(name, context, in_process):
   methods.assert_same(
     methods.two_rounds(name, context), methods.two_rounds(name, in_process)
   )
-
-
-def test_shares_whose_clients_train_together(ray_nodes):
-  process = algorithms.build('delta_sgd', test_lockstep.model_fn(3))
-  data = [test_lockstep.as_rows(arrays) for arrays in test_lockstep.clients()]
-
-  def weights(context):
-    with _installed(context):
-      state = process.initialize()
-      for _ in range(3):
-        state = process.next(state, data).state
-      return process.get_model_weights(state).trainable
-
-  together = runtime.create_ray_context(
-    ray_nodes.address, vectorize_clients='true'
-  )
-  found = weights(together)
-  together.close()
-  expected, alone = (
-    weights(runtime.create_in_process_context(vectorize_clients=choice))
-    for choice in ('true', 'false')
-  )
-  for a, b in zip(found, expected, strict=True):
-    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
-  # Rounding tells that they did not train one at a time.
-  assert any((a != b).any() for a, b in zip(found, alone, strict=True))
 
 
 def test_model_functions_that_cannot_be_pickled_train_one_at_a_time():

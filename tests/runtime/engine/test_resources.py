@@ -88,9 +88,9 @@ process = algorithms.build('fedadam', lockstep.model_fn(2))
 sizes = (7, 31, 12, 9, 26, 3, 18, 40, 5)
 data = [lockstep.as_rows(own) for own in lockstep.clients(sizes)]
 found = []
-for devices in (['CPU:0'], ['CPU:1', '/device:CPU:2']):
+for devices in (('CPU:0',), ('CPU:1', '/device:CPU:2')):
   found.append(lockstep._run(
-      process, 'true', data, devices=devices, max_concurrent_clients=2))
+      process, 'true', data, 3, devices=devices, max_concurrent_clients=2))
   print(dict(used))
   used.clear()
 for a, b in zip(*found, strict=True):

@@ -59,8 +59,6 @@ _SECONDS_TO_END = 10
 _MISSING = '-'
 # Relative difference of losses after the rounds: sums in another order.
 _TOLERANCE = 1e-3
-# TensorFlow computes float32 products in 19 bits on newer GPUs; not here.
-_FULL_PRODUCTS = {'NVIDIA_TF32_OVERRIDE': '0'}
 _NO_GPU = {'CUDA_VISIBLE_DEVICES': '-1'}
 
 
@@ -166,7 +164,7 @@ class Measurements:
       self._run(
         model, f'losses of {model} on the {place}', environment=environment
       )
-      for place, environment in (('GPU', _FULL_PRODUCTS), ('CPU', _NO_GPU))
+      for place, environment in (('GPU', {}), ('CPU', _NO_GPU))
     )
     row = self.rows[model]
     row['loss'] = f'{here["loss"]:.6f}' if here else _MISSING

@@ -6,8 +6,9 @@ writes placement.csv, the copies between host and GPU in a client's loop, in a
 round and in a plain Keras step, costs.csv, operations, bytes and kernels of a
 step, rounds.csv, those of a round, with what published figures of three GPUs
 make of them (computed, not measured), and together.csv, the kernels of a step
-of clients that train together. With --tables it only prints the tables of
-docs/measurements/gpu.md from these files.
+of clients that train together, and the copies and waits of their round. With
+--tables it only prints the tables of docs/measurements/gpu.md from these
+files.
 """
 
 import argparse
@@ -133,7 +134,11 @@ def measure(name):
 
 
 def measure_together(name):
-  """Returns a task's row of launches with its clients together."""
+  """Returns a task's row of a round with its clients together.
+
+  Launches are those of a step; copies, and loops for whose steps the host is
+  waited for, are those of a round when XLA compiles it.
+  """
   import tasks
   from benchmarks.graphs import collecting
   from benchmarks.graphs import costs
@@ -142,7 +147,9 @@ def measure_together(name):
   with collecting.with_cudnn():
     task = tasks.create(name, data='synthetic')
     alone = collecting.of_round(METHOD, task.model_fn)['client']
-    graph, program = collecting.of_cohort(METHOD, task, _TOGETHER, _BATCH_SIZE)
+    graph, program, copies = collecting.of_cohort(
+      METHOD, task, _TOGETHER, _BATCH_SIZE
+    )
   one = costs.kernels_in_loops(placing.Placed(alone, called_on_gpu=True))
   placed = placing.Placed(graph, called_on_gpu=True)
   return dict(
@@ -151,8 +158,8 @@ def measure_together(name):
     alone=_TOGETHER * one,
     together=costs.kernels_in_loops(placed),
     compiled=costs.kernels_of_program(program),
-    together_to_gpu=_count(placed.copies, True, in_loop=True),
-    together_to_host=_count(placed.copies, False, in_loop=True),
+    copies=copies,
+    waits=costs.waits_of_program(program),
   )
 
 

@@ -8,7 +8,9 @@ import sys
 import pytest
 import tensorflow as tf
 
+import tasks
 from benchmarks.graphs import collecting
+from benchmarks.graphs import costs
 from benchmarks.graphs import kernels
 from benchmarks.graphs import placing
 from benchmarks.graphs import pretending
@@ -173,3 +175,18 @@ def test_the_lists_can_tell():
   for called_on_gpu in (True, False):
     placed = placing.Placed(graph, called_on_gpu)
     assert placed.on_gpu['IteratorGetNext'] == called_on_gpu
+
+
+@pytest.mark.parametrize(
+  'method',
+  tiers.exhaustive_but(['fedadam'], ['fedadam', 'delta_sgd', 'scaffold']),
+)
+def test_a_compiled_round_waits_for_the_host_at_no_step(method):
+  """XLA knows beforehand how often the loop of 16 clients' steps runs."""
+  task = tasks.create('mnist_logistic', data='synthetic')
+  _, program, copies = collecting.of_cohort(method, task, 16, 20)
+  assert ' while(' in program
+  assert costs.waits_of_program(program) == 0
+  # Features, labels, where clients begin and end, and what a client kept.
+  kept = {'scaffold': 3}.get(method, 0)
+  assert copies == 4 + kept

@@ -27,12 +27,16 @@ class Batches:
     begin: Each client's first row, int32 [clients].
     end: The row after its last, int32 [clients].
     batch_size: Number of rows of a batch; a client's last may have fewer.
+    most_batches: A number that no client's batches exceed, if one is known when
+      the graph is built. XLA then knows how often its loop runs, and a GPU does
+      not wait for the host at each step.
   """
 
   rows: Sequence[tf.Tensor]
   begin: tf.Tensor
   end: tf.Tensor
   batch_size: int
+  most_batches: int | None = None
 
 
 class CohortForm(Protocol):

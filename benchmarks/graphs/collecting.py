@@ -18,7 +18,6 @@ from tff_adaptive import algorithms
 from tff_adaptive import runtime
 from tff_adaptive import tff_internals
 from tff_adaptive.lab.training.evaluation import evaluator as evaluation
-from tff_adaptive.runtime.graphs import forms
 
 GraphDef = tf.compat.v1.GraphDef
 
@@ -57,9 +56,9 @@ def of_round(
     for number, phase in enumerate(executable.phases):
       if phase.server.outputs:
         name = 'server step' if number else 'server'
-        add(name, phase.server._function(forms.Form.DATASET))
+        add(name, phase.server._function(False))
       if phase.client.outputs:
-        add('client', phase.client._function(forms.Form.DATASET))
+        add('client', phase.client._function(False))
       if phase.total:
         add('aggregation', phase.fold._function(1))
     return found
@@ -67,12 +66,16 @@ def of_round(
     context.close()
 
 
+# Of each client; XLA would make no loop of a single one.
+_BATCHES = 4
+
+
 def of_cohort(
   algorithm: str,
   task: tff.simulation.baselines.BaselineTask,
   clients: int,
   batch_size: int,
-) -> tuple[GraphDef, str]:
+) -> tuple[GraphDef, str, int]:
   """Traces and compiles the function of clients that train together.
 
   Args:
@@ -82,7 +85,8 @@ def of_cohort(
     batch_size: That of their batches.
 
   Returns:
-    The graph, and the program that XLA's CPU backend makes of it, as text.
+    The graph, the program that XLA's CPU backend makes of it, as text, and the
+    number of tensors that a call copies to the device.
   """
   context = runtime.create_in_process_context()
   try:
@@ -94,13 +98,14 @@ def of_cohort(
       tf.zeros([clients * batch_size, *s.shape[1:]], s.dtype)
       for s in tf.nest.flatten(spec)
     ]
-    graph = together.function(clients, batch_size, rows, False)._concrete
-    compiled = together.function(clients, batch_size, rows, True)._concrete
+    graph = together.function(clients, batch_size, rows, None)._concrete
+    compiled = together.function(clients, batch_size, rows, _BATCHES)._concrete
     zeros = [tf.zeros(t.shape, t.dtype) for t in compiled.inputs[: -len(rows)]]
     program = tf.function(
       lambda *tensors: compiled(*tensors), jit_compile=True, autograph=False
     ).experimental_get_compiler_ir(*zeros, *rows)(stage='optimized_hlo')
-    return flat(graph), program
+    copies = len(compiled.inputs) - len(together.shared)
+    return flat(graph), program, copies
   finally:
     context.close()
 

@@ -211,6 +211,16 @@ def kernels_of_program(program: str) -> int:
   return max(counts)
 
 
+def waits_of_program(program: str) -> int:
+  """Counts the loops for each of whose steps a GPU waits for the host.
+
+  Args:
+    program: As `collecting.of_cohort` returns it.
+  """
+  loops = [line for line in program.splitlines() if ' while(' in line]
+  return sum('known_trip_count' not in line for line in loops)
+
+
 def of_round(
   graphs: Mapping[str, GraphDef],
   batch_size: int,

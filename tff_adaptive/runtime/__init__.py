@@ -62,6 +62,7 @@ def create_in_process_context(
   dataset_cache_bytes: int = 256 << 20,
   vectorize_clients: str = 'auto',
   jit_compile: str = 'auto',
+  matmul_precision: str = 'float32',
   asynchronous: bool = False,
 ) -> _Context:
   """Creates a context that runs computations in this process.
@@ -93,6 +94,9 @@ def create_in_process_context(
       is faster for the model ('auto').
     jit_compile: Whether XLA compiles the steps of clients that train together:
       'true', 'false', or on a GPU alone ('auto').
+    matmul_precision: That of products of float32 on a GPU: 'float32', or the
+      faster 'tf32' with 10 bits of mantissa. TensorFlow has one setting for a
+      process, that of the last context.
     asynchronous: Whether to return a `tff.framework.AsyncContext`, which
       `tff.program.NativeFederatedContext` takes, instead of a
       `tff.framework.SyncContext`.
@@ -117,6 +121,7 @@ def create_in_process_context(
     dataset_cache_bytes=dataset_cache_bytes,
     vectorize_clients=vectorize_clients,
     jit_compile=jit_compile,
+    matmul_precision=matmul_precision,
   )
   if asynchronous:
     return contexts.InProcessAsyncContext(engine)
@@ -231,6 +236,7 @@ def create_ray_context(
   asynchronous: bool = False,
   vectorize_clients: str = 'auto',
   jit_compile: str = 'auto',
+  matmul_precision: str = 'float32',
 ) -> _Context:
   """Creates a context that spreads clients over the machines of a Ray cluster.
 
@@ -261,8 +267,9 @@ def create_ray_context(
     asynchronous: Whether to return a `tff.framework.AsyncContext`, which
       `tff.program.NativeFederatedContext` takes, instead of a
       `tff.framework.SyncContext`.
-    vectorize_clients, jit_compile: As `create_in_process_context` takes them,
-      for the clients of an actor's share.
+    vectorize_clients, jit_compile, matmul_precision: As
+      `create_in_process_context` takes them, for the clients of an actor's
+      share.
 
   Returns:
     The context; its `close()` ends the actors.
@@ -286,6 +293,7 @@ def create_ray_context(
     retries=retries,
     vectorize_clients=vectorize_clients,
     jit_compile=jit_compile,
+    matmul_precision=matmul_precision,
   )
   if asynchronous:
     return contexts.InProcessAsyncContext(cluster.local, cluster)

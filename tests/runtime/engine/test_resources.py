@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+import tensorflow as tf
 
 from tff_adaptive import runtime
 from tff_adaptive.runtime import machine
@@ -151,3 +152,22 @@ def test_four_clients_a_gpu_if_there_are_cores_to_launch_from(
 ):
   monkeypatch.setattr(machine, 'cores', lambda: list(range(cores)))
   assert resources._default_concurrency(devices) == clients
+
+
+@pytest.mark.parametrize('precision', ['tf32', 'float32'])
+def test_products_on_a_gpu_have_the_precision_that_was_asked(
+  monkeypatch, precision
+):
+  monkeypatch.setattr(resources.Resources, 'on_gpu', True)
+  before = tf.config.experimental.tensor_float_32_execution_enabled()
+  try:
+    resources.Resources(matmul_precision=precision)
+    enabled = tf.config.experimental.tensor_float_32_execution_enabled()
+    assert enabled == (precision == 'tf32')
+  finally:
+    tf.config.experimental.enable_tensor_float_32_execution(before)
+
+
+def test_other_precisions_are_refused():
+  with pytest.raises(ValueError, match="'float32' or 'tf32', got 'half'"):
+    runtime.create_in_process_context(matmul_precision='half')

@@ -285,6 +285,11 @@ class AsGiven(parameters.Described):
   run.
   """
 
+  matmul_precision: Optional[Literal['float32', 'tf32']] = None
+  """Precision of products of float32 on a GPU: tf32 is faster and rounds to 10
+  bits of mantissa. By default float32. A setting of the run.
+  """
+
   client_state_mib: parameters.NonNegativeInt = 2048
   """Memory for client states (scaffold, feddyn and others), in MiB, besides
   those that changed since the last checkpoint; a file in the run's folder holds

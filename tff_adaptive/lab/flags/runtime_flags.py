@@ -58,6 +58,7 @@ _ARGUMENTS = {
   'devices': 'devices',
   'vectorize_clients': 'vectorize_clients',
   'jit_compile': 'jit_compile',
+  'matmul_precision': 'matmul_precision',
   'ray_address': 'address',
   'cpus_per_actor': 'cpus_per_actor',
   'worker_retries': 'retries',

@@ -296,8 +296,11 @@ class _Steps:
       after = take(so_far, batch, mask)
       return number + 1, _kept_without(number < counts, after, so_far)
 
+    known = self._batches.most_batches
     *_, end = tf.while_loop(
-      lambda number, _: number < tf.reduce_max(counts),
+      lambda number, _: (
+        number < (tf.reduce_max(counts) if known is None else known)
+      ),
       body,
       (tf.constant(0), start),
     )

@@ -42,6 +42,7 @@ class FirstStep(client_function.ClientFunction[tuple[()], _SoFar]):
     arguments: Sequence[Any],
     seen: Optional[client_function.Seen],
   ) -> tuple[tuple[()], _SoFar]:
+    local.begin(arguments[1])
     return (), _SoFar(tf.constant(0, tf.int32), _none())
 
   def step(
@@ -65,7 +66,7 @@ class FirstStep(client_function.ClientFunction[tuple[()], _SoFar]):
         )
       )
       _, evaluated = local.evaluate(
-        local.begin(weights), batch, lambda weights, represent: tf.constant(0.0)
+        local.begun(weights), batch, lambda weights, represent: tf.constant(0.0)
       )
       norm = tree.squared_norm(evaluated.gradients)
       finite = tree.all_finite((evaluated.loss, norm))

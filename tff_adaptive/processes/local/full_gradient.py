@@ -54,6 +54,7 @@ class FullGradient(client_function.ClientFunction[tuple[()], _SoFar]):
     seen: Optional[client_function.Seen],
   ) -> tuple[tuple[()], _SoFar]:
     _, weights = arguments
+    local.begin(weights)
     none = [tf.zeros_like(x) for x in tf.nest.flatten(weights.trainable)]
     return (), (tuple(none), tf.constant(0, tf.int64))
 
@@ -71,7 +72,7 @@ class FullGradient(client_function.ClientFunction[tuple[()], _SoFar]):
     seed = randomness.draw_seed(state.numbers['seed'], tf.constant(0), mark)
     local.set_seed(functools.partial(tf.identity, seed))
     gradients = local.gradients_at(
-      local.begin(weights),
+      local.begun(weights),
       tuple(tf.nest.flatten(weights.trainable)),
       batch,
       lambda weights, represent: tf.constant(0.0),
@@ -90,7 +91,7 @@ class FullGradient(client_function.ClientFunction[tuple[()], _SoFar]):
     so_far: _SoFar,
   ) -> GradientPart:
     total, count = so_far
-    carry = local.begin(arguments[1])
+    carry = local.begun(arguments[1])
     usable = tf.logical_and(tree.all_finite(total), count > 0)
     own = weighting.weight(self.client_weighting, count, local, carry)
     weight = tf.where(usable, own, 0.0)

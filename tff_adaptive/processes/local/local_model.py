@@ -99,6 +99,15 @@ class LocalModel(abc.ABC, Generic[Carry]):
   def begin(self, weights: structures.ModelWeights) -> Carry:
     """Loads the received weights and returns the initial carry."""
 
+  def begun(self, weights: structures.ModelWeights) -> Carry:
+    """Returns the initial carry for weights that are loaded already.
+
+    A step calls it where the carry as a constant would hold each client's own
+    copy of common weights, and where a GPU would leave variables that a loop
+    assigns to the host.
+    """
+    return self.begin(weights)
+
   @abc.abstractmethod
   def trainable(self, carry: Carry) -> structures.FlatWeights:
     """Returns the trainable weights, flat."""
@@ -174,6 +183,9 @@ class _VariableLocalModel(LocalModel[tuple[()]]):
     tf.nest.map_structure(
       lambda variable, value: variable.assign(value), self._weights, weights
     )
+    return ()
+
+  def begun(self, weights: structures.ModelWeights) -> tuple[()]:
     return ()
 
   def trainable(self, carry: tuple[()]) -> structures.FlatWeights:

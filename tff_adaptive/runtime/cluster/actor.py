@@ -80,7 +80,7 @@ class Actor:
       cores: Number of CPU cores to use.
       threads: TensorFlow's threads per operation; 0 for as many as `cores`.
       max_concurrent_clients: As `create_in_process_context` takes it.
-      together: `vectorize_clients` and `jit_compile`, as
+      together: `vectorize_clients` and its like, as
         `create_in_process_context` takes them.
     """
     # In a process that Ray reuses, TensorFlow keeps its existing threads.

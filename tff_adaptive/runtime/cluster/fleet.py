@@ -72,7 +72,7 @@ class Fleet:
         equal part of them for each GPU.
       max_concurrent_clients: Number of clients that an actor trains at once.
       start_timeout: Seconds to wait for actors to become ready.
-      together: `vectorize_clients` and `jit_compile`, as
+      together: `vectorize_clients` and its like, as
         `create_in_process_context` takes them.
 
     Raises:

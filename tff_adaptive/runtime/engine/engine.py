@@ -39,6 +39,7 @@ class Engine:
     dataset_cache_bytes: int = 256 << 20,
     vectorize_clients: str = 'auto',
     jit_compile: str = 'auto',
+    matmul_precision: str = 'float32',
   ):
     """Takes the arguments of `create_in_process_context`."""
     for name, value in (
@@ -48,7 +49,11 @@ class Engine:
       if value < 0:
         raise ValueError(f'`{name}` must be at least 0, got {value!r}.')
     self.resources = resources.Resources(
-      max_concurrent_clients, devices, vectorize_clients, jit_compile
+      max_concurrent_clients,
+      devices,
+      vectorize_clients,
+      jit_compile,
+      matmul_precision,
     )
     self.datasets = dataset_cache.DatasetCache(dataset_cache_bytes)
     self._default_num_clients = default_num_clients

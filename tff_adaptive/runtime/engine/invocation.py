@@ -194,9 +194,15 @@ class Invocation:
     size = lockstep.rounded_up(max(map(len, members)))
     if compiled:  # A single client would not be vectorized.
       size = max(2, size)
-    function = together.function(
-      size, rows.padded_size, rows.components, compiled
-    )
+    functions = [
+      together.function(
+        size,
+        rows.padded_size,
+        rows.components,
+        rows.most_batches(group) if compiled else None,
+      )
+      for group in members
+    ]
     shared = [self.server[leaf.slot] for leaf in together.shared]
 
     def run(place: int) -> dict[int, tf.Tensor]:
@@ -214,7 +220,7 @@ class Invocation:
       devices = self.resources.devices
       device = devices[place % len(devices)]
       try:
-        outputs = function(arguments, device, self.cancellation)
+        outputs = functions[place](arguments, device, self.cancellation)
       except (tf.errors.OpError, MemoryError) as e:
         raise lockstep.GroupFailed(e) from e
       return dict(zip(together.output_slots, outputs))

@@ -50,6 +50,11 @@ class Rows:
     sizes = [e - b for b, e in zip(self.begin, self.end, strict=True)]
     return min(self.batch_size, rounded_up(max(1, *sizes)))
 
+  def most_batches(self, group: Sequence[int]) -> int:
+    """Returns the number of batches of a group's largest client, rounded up."""
+    most = max(self.end[i] - self.begin[i] for i in group)
+    return rounded_up(max(1, -(-most // self.padded_size)))
+
 
 def rounded_up(count: int) -> int:
   """Rounds a size up by a quarter at most, so that few sizes are traced."""
@@ -244,7 +249,7 @@ class Together:
     self.received_bytes = fused.shared_bytes
     self.output_slots = [leaf.slot for leaf in fused.outputs]
     self._functions: dict[
-      tuple[int, int, bool], tff_functions.FastFunction
+      tuple[int, int, int | None], tff_functions.FastFunction
     ] = {}
 
   def function(
@@ -252,7 +257,7 @@ class Together:
     clients: int,
     batch_size: int,
     components: Sequence[tf.Tensor],
-    jit_compile: bool,
+    compiled_batches: int | None,
   ) -> tff_functions.FastFunction:
     """Returns the function for a number of clients, traced once.
 
@@ -260,10 +265,18 @@ class Together:
     and end of the clients' rows, int32 [clients], and the rows. Its results are
     the tensors of the outputs, stacked.
 
+    Args:
+      clients: Their number.
+      batch_size: That of the batches.
+      components: The rows.
+      compiled_batches: For XLA to compile it, a number that no client's batches
+        exceed; `None` if TensorFlow is to run it.
+
     Raises:
       CannotVectorize: If TensorFlow cannot vectorize it.
     """
-    key = clients, batch_size, jit_compile
+    key = clients, batch_size, compiled_batches
+    jit_compile = compiled_batches is not None
     if key not in self._functions:
       specs = [
         *fused_lib.specs_of(self.shared),
@@ -273,7 +286,7 @@ class Together:
       ]
 
       def body(*tensors: tf.Tensor) -> list[tf.Tensor]:
-        return self._build(clients, batch_size, tensors)
+        return self._build(clients, batch_size, compiled_batches, tensors)
 
       body.__name__ = f'clients_{clients}_batch_{batch_size}'
       try:
@@ -294,11 +307,15 @@ class Together:
     return self._functions[key]
 
   def _build(
-    self, clients: int, batch_size: int, tensors: Sequence[tf.Tensor]
+    self,
+    clients: int,
+    batch_size: int,
+    most_batches: int | None,
+    tensors: Sequence[tf.Tensor],
   ) -> list[tf.Tensor]:
     cut = len(self.shared) + len(self.own)
     begin, end, *rows = tensors[cut:]
-    batches = cohorts.Batches(rows, begin, end, batch_size)
+    batches = cohorts.Batches(rows, begin, end, batch_size, most_batches)
     shared: _Values = dict(zip(self.shared, tensors))
     stacked: _Values = dict(zip(self.own, tensors[len(self.shared) : cut]))
     for node in self._fused.nodes:

@@ -43,6 +43,7 @@ class Resources:
     devices: Sequence[str] | None = None,
     vectorize_clients: str = 'auto',
     jit_compile: str = 'auto',
+    matmul_precision: str = 'float32',
   ):
     """Takes the arguments of `create_in_process_context`."""
     for name, choice in (
@@ -53,6 +54,11 @@ class Resources:
         raise ValueError(
           f"`{name}` must be 'auto', 'true' or 'false', got {choice!r}."
         )
+    if matmul_precision not in ('float32', 'tf32'):
+      raise ValueError(
+        "`matmul_precision` must be 'float32' or 'tf32', got "
+        f'{matmul_precision!r}.'
+      )
     self.vectorize_clients = vectorize_clients
     self._jit_compile = jit_compile
     if max_concurrent_clients is not None and max_concurrent_clients < 1:
@@ -64,6 +70,10 @@ class Resources:
     tff_functions.disable_dataset_function_optimization()
     allocation.keep_freed_memory()
     self.devices = _check_devices(devices)
+    if self.on_gpu:
+      tf.config.experimental.enable_tensor_float_32_execution(
+        matmul_precision == 'tf32'
+      )
     self.server_device = ''
     self._automatic = max_concurrent_clients is None
     if max_concurrent_clients is None:

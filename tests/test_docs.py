@@ -204,7 +204,10 @@ def test_the_guide_in_python(in_process_context, tmp_path, monkeypatch):
       text = text.replace('runtime.set_in_process_context()\n', '')
       exec(compile(text, 'getting_started.md', 'exec'), names)  # pylint: disable=exec-used
   assert len(names['result'].rows) == 6
-  assert all(state['seen'] for state in names['kept'].values())
+  assert int(names['state'].distributor['client_states']['clients']) == 4
+  assert isinstance(
+    names['process'], names['tff'].learning.templates.LearningProcess
+  )
 
 
 @pytest.mark.exhaustive
@@ -218,8 +221,10 @@ def test_the_snippet_about_models(in_process_context, capsys):
 @pytest.mark.exhaustive
 def test_the_snippets_about_hooks(in_process_context, capsys):
   del in_process_context
-  [text] = [b[2] for b in blocks('runs.md') if b[0] == 'python']
-  exec(compile(text, 'runs.md', 'exec'), {})  # pylint: disable=exec-used
+  texts = [b[2] for b in blocks('runs.md') if b[0] == 'python']
+  assert len(texts) == 2
+  for text in texts:
+    exec(compile(text, 'runs.md', 'exec'), {})  # pylint: disable=exec-used
   assert 'finished after round 3' in capsys.readouterr().out
 
 

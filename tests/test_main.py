@@ -174,10 +174,17 @@ def test_a_reader_that_has_enough_is_no_error():
   assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b'')
 
 
-def test_a_full_disk_behind_the_output_is_said(tmp_path):
+@pytest.mark.parametrize(
+  'words',
+  tiers.exhaustive_but(
+    [['list']],
+    [['list'], [*_SMALL, '--total_rounds=1', '--experiment_name=a']],
+  ),
+)
+def test_a_full_disk_behind_the_output_ends_no_run(tmp_path, words):
   with open('/dev/full', 'w', encoding='utf-8') as full:
     done = subprocess.run(
-      [sys.executable, str(_ROOT / 'main.py'), 'list'],
+      [sys.executable, str(_ROOT / 'main.py'), *words],
       cwd=tmp_path,
       stdout=full,
       stderr=subprocess.PIPE,
@@ -189,6 +196,8 @@ def test_a_full_disk_behind_the_output_is_said(tmp_path):
     'Standard output cannot be written: No space left on device.\n'
   )
   assert 'Traceback' not in done.stderr
+  curves = tmp_path / 'runs' / 'a' / 'curves.png'
+  assert curves.exists() == (words != ['list'])
 
 
 def test_a_closed_output_ends_no_run():

@@ -192,7 +192,7 @@ def test_files_that_hold_no_space_are_named(tmp_path, text):
 def test_pipes_and_devices_are_not_read(tmp_path):
   os.mkfifo(tmp_path / 'pipe')
   for path in (tmp_path / 'pipe', pathlib.Path('/dev/zero'), tmp_path):
-    for read in (spaces.read, entries.read):
+    for read in (spaces.read, entries.read, grids.read_axes):
       with pytest.raises(errors.SettingsError, match='not a regular'):
         read(path)
 

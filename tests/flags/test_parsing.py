@@ -231,15 +231,23 @@ def test_flag_file(parse, tmp_path):
   [
     (['--task=mnist'], ['--task', 'mnist', 'digits', 'emnist_character']),
     (['--algorithm=adam'], ['--algorithm', "'adam'", 'fedadam']),
+    (['--client_optimizer=yogi'], ['--client_optimizer', 'yogi', 'polyak']),
     (['--server_optimizer=polyak'], ['--server_optimizer', 'ams']),
     (['--runtime=gpu'], ['--runtime', 'gpu', 'native']),
     (['--data=real'], ['--data', 'real', 'native', 'synthetic']),
     (['--total_rounds=0'], ['--total_rounds', 'at least 1', '0']),
     (['--total_rounds=2.5'], ['--total_rounds', 'whole number', '2.5']),
+    (['--total_rounds=ten'], ['--total_rounds', 'ten']),
     (['--total_rounds='], ['--total_rounds', "''"]),
     (['--total_rounds'], ['total_rounds']),
     (['--clients_per_round=-3'], ['--clients_per_round', '-3']),
+    (['--client_epochs_per_round=0'], ['--client_epochs_per_round', '0']),
+    (['--client_batch_size=0'], ['--client_batch_size', '0']),
+    (['--max_elements_per_client=0'], ['--max_elements_per_client']),
+    (['--rounds_per_eval=0'], ['--rounds_per_eval', 'at least 1']),
+    (['--rounds_per_checkpoint=0'], ['--rounds_per_checkpoint']),
     (['--num_validation_examples=0'], ['--num_validation_examples', '-1']),
+    (['--num_validation_examples=-2'], ['--num_validation_examples']),
     (['--seed=-1'], ['--seed', 'at least 0']),
     (
       ['--client_datasets_random_seed=4294967296'],
@@ -250,10 +258,20 @@ def test_flag_file(parse, tmp_path):
       ['--client_learning_rate', 'above 0', '0'],
     ),
     (
+      ['--client_optimizer=sgd', '--client_learning_rate=-0.1'],
+      ['--client_learning_rate', '-0.1'],
+    ),
+    (
       ['--client_optimizer=sgd', '--client_learning_rate=nan'],
       ['--client_learning_rate', 'nan'],
     ),
+    (
+      ['--client_optimizer=sgd', '--client_learning_rate=inf'],
+      ['--client_learning_rate', 'inf'],
+    ),
+    (['--server_learning_rate=0'], ['--server_learning_rate', 'above 0']),
     (['--beta_1=1'], ['--beta_1', 'below 1', '1']),
+    (['--server_adaptivity=0'], ['--server_adaptivity', 'above 0']),
     (
       ['--variant=paper2'],
       ['--variant', 'paper2', 'reference'],
@@ -262,9 +280,13 @@ def test_flag_file(parse, tmp_path):
       ['--bias_correction=2'],
       ['--bias_correction', 'True or False', '2'],
     ),
+    (['--gamma=0'], ['--gamma']),
     (['--proximal_strength=-1'], ['--proximal_strength', 'at least 0']),
     (['--client_weighting=votes'], ['--client_weighting', 'uniform']),
+    (['--digits_alpha=0'], ['--digits_alpha', 'above 0']),
     (['--experiment_name=../up'], ['--experiment_name', '../up']),
+    (['--experiment_name=.'], ['--experiment_name']),
+    (['--experiment_name='], ['--experiment_name']),
     (['--root_output_dir='], ['--root_output_dir']),
     (['--no_such_flag=1'], ['--no_such_flag', '--help']),
     (['--total_round=1'], ['--total_round;', '--total_rounds']),
@@ -273,6 +295,7 @@ def test_flag_file(parse, tmp_path):
     (['--runtime=ray', '--ray_address=a'], ['--ray_address', "got 'a'"]),
     (['--runtime=ray', '--ray_address=a:0'], ['--ray_address', 'host:port']),
     (['--ray_address=a:1'], ['--ray_address=a:1', 'ignored']),
+    (['--worker_retries=2'], ['--worker_retries=2', 'ignored']),
     (
       ['--runtime=ray', '--devices=GPU:0'],
       ['--devices=GPU:0', 'ignored', 'ray'],
@@ -285,6 +308,8 @@ def test_flag_file(parse, tmp_path):
       ['--client_learning_rate=0.5'],
       ['ignored', 'delta_sgd does not use it, but --client_optimizer=sgd does'],
     ),
+    (['--client_lr_schedule=exp_decay'], ['ignored', 'delta_sgd']),
+    (['--algorithm=fedavg', '--momentum=0.5'], ['ignored', 'fedavg']),
     (
       ['--algorithm=fedavg', '--proximal_strength=0.1'],
       ['--proximal_strength=0.1', 'FedProx', '--algorithm=fedprox'],
@@ -342,6 +367,24 @@ def test_full_help_names_every_flag():
   text = table.help(full=True)
   for name in table.values:
     assert f'--{name}' in text
+
+
+def test_full_help_has_the_text_of_each_method():
+  text = flags.Flags().help(full=True)
+  start = text.index('\n  --alpha\n')
+  entry = text[start : text.index('\n  --', start + 1)]
+  assert (
+    "fedcm: Weight of a client's own gradient; 1 is federated averaging.\n"
+    '      Default: 0.1.'
+  ) in entry
+  assert 'fedadamw: Weight of the last global' in entry
+  decay = text[text.index('\n  --beta_2\n') :]
+  assert decay.splitlines()[2].startswith('      local_amsgrad: Decay of v per')
+  assert 'server adam, server ams, server yogi: Decay of v per round.' in decay
+  strength = text[text.rindex('\n  --proximal_strength\n') :]
+  assert strength.splitlines()[2].startswith('      the other methods: mu of')
+  # What all mean alike is said once, and before that in the short help.
+  assert text.count("Client weighting: by 'examples' processed") == 2
 
 
 @pytest.mark.parametrize(

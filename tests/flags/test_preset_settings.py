@@ -13,14 +13,14 @@ import hashlib
 import json
 import pathlib
 
-from tff_adaptive.lab.flags import parsing
 from tff_adaptive.lab.flags import presets
+from tff_adaptive.lab.flags import resolving
 
 _FILE = pathlib.Path(__file__).with_name('preset_settings.csv')
 
 
-def _digest(name, flags):
-  settings = flags.resolve({'preset': name}).settings
+def _digest(name):
+  settings = resolving.settings(preset=name)
   resolved = dict(
     identity=settings.identity,
     task_options=settings.task_options,
@@ -34,8 +34,7 @@ def _digest(name, flags):
 def test_no_preset_changes_unnoticed():
   with open(_FILE, newline='', encoding='utf-8') as file:
     before = dict(csv.reader(file))
-  flags = parsing.Flags()
-  now = {name: _digest(name, flags) for name in presets.names()}
+  now = {name: _digest(name) for name in presets.names()}
   changed = [n for n in before if n in now and before[n] != now[n]]
   assert not changed
   assert list(now) == list(before)
@@ -44,6 +43,4 @@ def test_no_preset_changes_unnoticed():
 if __name__ == '__main__':
   with open(_FILE, 'w', newline='', encoding='utf-8') as out:
     writer = csv.writer(out, lineterminator='\n')
-    writer.writerows(
-      (name, _digest(name, parsing.Flags())) for name in presets.names()
-    )
+    writer.writerows((name, _digest(name)) for name in presets.names())

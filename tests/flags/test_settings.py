@@ -35,6 +35,7 @@ def parse(*arguments):
     '--gamma=1',
     '--client_steps_per_round=2',
     '--client_dropout=0.1',
+    '--ema_decay=0',
     '--validation_split=test',
     '--validation_sample=resampled',
   ],

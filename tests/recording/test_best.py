@@ -1,50 +1,117 @@
 """The model of the best round, across stops and resumes."""
 
 import numpy as np
+import pytest
 
+from tff_adaptive import errors
 from tff_adaptive.lab.recording import best
+from tff_adaptive.lab.recording import hooks
 from tff_adaptive.lab.training.loop import ending
 
 _GOAL = ending.Goal('validation/accuracy', True)
 
 
-def model_of(number):
-  return [np.full([2], number, np.float32)]
+class Run:
+  """A run whose model is its round."""
+
+  def __init__(self, folder, rows=()):
+    self.round = 0
+    self.keeper = best.Best(folder, _GOAL, self.weights, run='mine')
+    self.keeper.start(
+      hooks.Start(
+        folder=folder,
+        total_rounds=9,
+        rows=rows,
+        resumed_from=int(rows[-1]['round']) if rows else None,
+      )
+    )
+
+  def weights(self):
+    return [np.full([2], self.round, np.float32)]
+
+  def evaluate(self, number, value, final=False):
+    self.round = number
+    self.keeper.evaluation(
+      hooks.Evaluation(
+        round_number=number,
+        values={'validation/accuracy': value},
+        final=final,
+      )
+    )
+
+  def save(self, number):
+    """What happens around a checkpoint."""
+    self.keeper.write()
+    self.keeper.prune(number)
 
 
-def judged(values, start=0, saved=None, rows=(), goal=_GOAL):
-  """The entries for a checkpoint after evaluations; a model is its round."""
-  keeper = best.Best(goal, model_of(0))
-  if saved is not None:
-    keeper.restore(saved, rows)
-  for number, value in enumerate(values, start):
-    row = {} if value is None else {'validation/accuracy': value}
-    keeper.judge(number, row, lambda number=number: model_of(number))
-  return keeper.saved
+def names(folder):
+  return sorted(p.name for p in folder.iterdir())
 
 
-def is_of(saved, number):
-  return saved['round'] == number and saved['model'][0][0] == number
+def load(folder, shape=(2,)):
+  number, (array,) = best.load(folder, 'mine', [np.zeros(shape, np.float32)])
+  return number, array.tolist()
 
 
-def test_the_best_is_kept_but_for_the_untrained_model():
-  assert is_of(judged([]), 0)
-  assert is_of(judged([0.9, 0.2, 0.5, 0.5, None, 0.4, float('nan')]), 2)
+def test_the_best_is_kept(tmp_path):
+  run = Run(tmp_path)
+  for number, value in enumerate([0.9, 0.2, 0.5, 0.5, 0.4, float('nan')]):
+    run.evaluate(number, value)
+  run.evaluate(6, 0.99, final=True)
+  assert not names(tmp_path)  # There is no checkpoint that would need it.
+  run.save(5)
+  # The untrained model does not count, nor does the test.
+  assert load(tmp_path) == (2, [2.0, 2.0])
+  run.evaluate(7, 0.6)
+  run.save(7)
+  assert names(tmp_path) == ['best_7.safetensors']
 
 
-def test_a_resumed_run_has_what_its_checkpoint_knows():
-  saved = judged([0.9, 0.3, ''])
+def test_the_best_of_a_round_with_a_checkpoint_is_written_at_once(tmp_path):
+  """A round is evaluated before its checkpoint, and told of after it."""
+  run = Run(tmp_path)
+  run.evaluate(1, 0.3)
+  run.save(2)
+  run.evaluate(2, 0.5)
+  assert load(tmp_path) == (2, [2.0, 2.0])
+  assert len(names(tmp_path)) == 2
+  run.save(3)
+  assert names(tmp_path) == ['best_2.safetensors']
+
+
+def test_a_killed_run_still_has_what_its_checkpoint_knows(tmp_path):
+  run = Run(tmp_path)
+  run.evaluate(1, 0.3)
+  run.save(2)
+  run.evaluate(4, 0.6)
+  run.keeper.write()
+  assert len(names(tmp_path)) == 2  # Killed before the checkpoint.
   rows = [
-    {'round': f'{i}', 'validation/accuracy': text}
-    for i, text in enumerate(['0.9', '0.3', ''])
+    {'round': '0', 'validation/accuracy': '0.9'},
+    {'round': '1', 'validation/accuracy': '0.3'},
+    {'round': '2', 'validation/accuracy': ''},
   ]
-  assert is_of(judged([0.2], 3, saved, rows), 1)
-  assert is_of(judged([0.2, 0.6], 3, saved, rows), 4)
+  again = Run(tmp_path, rows)
+  assert load(tmp_path) == (1, [1.0, 1.0])
+  again.evaluate(3, 0.2)
+  again.save(3)
+  assert load(tmp_path) == (1, [1.0, 1.0])
+  again.evaluate(4, 0.6)
+  again.save(4)
+  assert load(tmp_path) == (4, [4.0, 4.0])
 
 
-def test_a_model_that_another_measure_chose_is_dropped():
-  saved = judged([0.9, 0.3, 0.2])
-  rows = [{'round': '1', 'validation/loss': '2'}]
-  rows += [{'round': '2', 'validation/loss': '1'}]
-  by_loss = ending.Goal('validation/loss', False)
-  assert judged([], 3, saved, rows, by_loss)['round'] == 0
+def test_what_cannot_be_loaded(tmp_path):
+  with pytest.raises(errors.RunError, match='has no saved best model'):
+    load(tmp_path / 'none')
+  run = Run(tmp_path)
+  run.evaluate(1, 0.3)
+  run.save(1)
+  with pytest.raises(errors.DamagedError, match='another method or model'):
+    load(tmp_path, shape=(3,))
+  with pytest.raises(errors.DamagedError, match='another run'):
+    best.load(tmp_path, 'yours', run.weights())
+  (tmp_path / 'best_1.safetensors').write_bytes(b'')
+  with pytest.raises(errors.DamagedError):
+    load(tmp_path)

@@ -223,9 +223,9 @@ def test_all_states_damaged(tmp_path):
 def test_checksums_of_rows_come_back(tmp_path):
   keeper = checkpoints.Checkpoints(tmp_path)
   sums = {'metrics': np.array([1, 2**32 - 1])}
-  keeper.save(state(1), 1, row_sums=sums)
+  keeper.save(state(1), 1, sums)
   found = keeper.load_latest(state(0), row_sums=sums)
-  assert found.more['row_sums']['metrics'].tolist() == [1, 2**32 - 1]
+  assert found.row_sums['metrics'].tolist() == [1, 2**32 - 1]
   with pytest.raises(errors.RunError, match='row_sums/others is missing'):
     keeper.load_latest(state(0), row_sums={**sums, 'others': np.zeros(2)})
 

@@ -1,5 +1,6 @@
 """What clients keep: in memory, on disk, in checkpoints."""
 
+import collections
 import contextlib
 import math
 import resource
@@ -12,18 +13,19 @@ import time
 import numpy as np
 import pytest
 
+from tests import helpers
 from tests import tiers
 from tests import waiting
 from tests.recording import endless_writer
 from tests.recording import no_files
+from tff_adaptive import algorithms
 from tff_adaptive import errors
 from tff_adaptive.lab.recording import checkpoints
 from tff_adaptive.lab.recording import client_states
+from tff_adaptive.lab.training import initial_weights
 
 # Limits of memory: everything, and nothing beyond a round.
 LIMITS = {'memory': math.inf, 'disk': 0}
-# Where a restored file is read whole, whatever the limit.
-_one_limit = pytest.mark.parametrize('make', ['disk'], indirect=True)
 
 
 def state(number):
@@ -44,7 +46,7 @@ def make_fixture(request, tmp_path):
   path = tmp_path / 'run' / 'client_states.sqlite'
   opened = []
 
-  def make(saved=None, kind=request.param, fresh=None):
+  def make(saved=None, kind=request.param, fresh=None, known=None):
     for store in opened:
       store.close()  # What was not saved is lost, as when a run is killed.
     store = client_states.ClientStates(
@@ -52,7 +54,7 @@ def make_fixture(request, tmp_path):
     )
     opened.append(store)
     if saved is not None:
-      store.restore(saved)
+      store.restore(saved, known)
     return store
 
   make.path = path
@@ -125,6 +127,29 @@ def test_every_checkpoint_that_is_kept_stays_readable(make):
   assert make.path.stat().st_size < 10 * client_states.PAGE
 
 
+def test_versions_that_nobody_needs_are_pruned(make):
+  store = make()
+  put(store, once=1)
+  for number in range(1, 8):
+    for _ in range(3):
+      store.snapshot()
+      put(store, often=number)
+    store.save()
+  assert rows_of(make.path) == [
+    (b'often', 4), (b'often', 5), (b'often', 6), (b'often', 7), (b'once', 1)
+  ]  # fmt: skip
+
+
+@pytest.mark.parametrize('first, second', [LIMITS, [*LIMITS][::-1]])
+def test_a_run_may_go_on_with_other_memory(first, second, make):
+  store = make(kind=first)
+  put(store, a=1, b=2)
+  saved = store.save()
+  other = make(saved, kind=second, known=['a', 'b', 'c'])
+  assert values(other, 'abc') == [1, 2, 0]
+  assert other.save() == saved
+
+
 def test_a_round_that_is_not_saved_is_lost_and_no_other(make):
   store = make()
   put(store, a=1)
@@ -142,7 +167,6 @@ def test_a_round_that_is_not_saved_is_lost_and_no_other(make):
   assert values(make(store.save()), 'ab') == [1, 4]
 
 
-@_one_limit
 def test_damage_to_the_file_means_the_checkpoint_before(make):
   store = make()
   folder = make.path.parent / 'c'
@@ -156,7 +180,7 @@ def test_damage_to_the_file_means_the_checkpoint_before(make):
     again = make()
     said = []
     found = checkpoints.Checkpoints(folder, warn=said.append).load_latest(
-      saved, lambda found: again.restore(found)
+      saved, lambda found: again.restore(found, 'ab')
     )
     return found.round_number, values(again, 'ab'), said
 
@@ -202,7 +226,6 @@ def overwrite(start, content):
   return change
 
 
-@_one_limit
 @pytest.mark.parametrize(
   'change, complaint',
   [
@@ -240,7 +263,6 @@ def test_files_that_do_not_hold_what_was_saved(make, change, complaint):
   assert str(make.path) in str(error.value) and '\n' not in str(error.value)
 
 
-@_one_limit
 def test_states_of_another_run(make):
   """As many clients, in as many versions."""
   saves = []
@@ -253,7 +275,6 @@ def test_states_of_another_run(make):
     make(saves[0])
 
 
-@_one_limit
 @pytest.mark.parametrize('suffix', ['', '-journal', '-wal'])
 @pytest.mark.parametrize('kind', no_files.KINDS)
 def test_what_is_no_file(make, kind, suffix):
@@ -271,23 +292,35 @@ def test_what_is_no_file(make, kind, suffix):
     make(saved)
 
 
-@_one_limit
-def test_states_of_another_model(make):
+def test_states_of_another_model_or_population(make):
   store = make()
   put(store, a=1)
   saved = store.save()
   with pytest.raises(errors.DamagedError, match=r'another model: 25 .* 17\.'):
     make(saved, fresh={**state(0), 'c': np.zeros(4, 'f')})
+  with pytest.raises(errors.RunError, match='another population'):
+    make(saved, known=['b', 'c'])
 
 
-@_one_limit
+def test_in_the_memory_of_another_process():
+  store = client_states.ClientStates(state(0))
+  put(store, a=1)
+  saved = store.save()
+  put(store, a=2)
+  store.save()
+  store.restore(saved)
+  assert values(store, 'a') == [1]
+  with pytest.raises(errors.DamagedError, match='memory of another process'):
+    client_states.ClientStates(state(0)).restore(saved)
+
+
 @pytest.mark.parametrize('kind', LIMITS)
 def test_disk_that_takes_no_more(make, kind):
   """No state is lost without a word, and none that was saved."""
   value = lambda number: np.full(100_000, number, np.float32)
   store = make(kind=kind, fresh=value(0))
   store.keep(['a', 'c'], [value(1), value(9)])
-  store.save()
+  saved = store.save()
   limit = make.path.stat().st_size + 100_000
   before = resource.getrlimit(resource.RLIMIT_FSIZE)
   resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
@@ -297,13 +330,19 @@ def test_disk_that_takes_no_more(make, kind):
         store.keep(['a', 'b'], [value(number)] * 2)
         store.snapshot()
         store.save()
+    if kind == 'disk':
+      for action in (lambda: store.of(['c']), store.save):
+        with pytest.raises(errors.RunError, match='cannot be written'):
+          action()
   finally:
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
   first = lambda store: [s[0] for s in store.of(['a', 'b', 'c'])]
-  # They are all there still, and what was saved is.
-  a, b, c = first(store)
-  assert a == b > 1 and c == 9
-  assert first(make(store.save(), fresh=value(0))) == [a, b, c]
+  if kind == 'memory':  # They are all there still.
+    a, b, c = first(store)
+    assert a == b > 1 and c == 9
+    assert first(make(store.save(), fresh=value(0))) == [a, b, c]
+  else:
+    assert first(make(saved, fresh=value(0))) == [1, 0, 9]
 
 
 @pytest.mark.parametrize('seed', tiers.exhaustive_but([0], range(3)))
@@ -315,7 +354,7 @@ def test_killed_at_any_moment(tmp_path, seed, memory_bytes):
   rng = np.random.default_rng(seed)
   kills = 0
   for attempt in range(40):
-    if attempt >= 2 and kills:
+    if attempt >= 4 and kills:
       break
     process = subprocess.Popen(
       [
@@ -348,18 +387,71 @@ def test_killed_at_any_moment(tmp_path, seed, memory_bytes):
   assert kills  # Some hit a transaction.
 
 
-@_one_limit
 def test_ids_may_be_anything(make):
   """Also names of files that are not UTF-8."""
   store = make()
   ids = ['', "'; DROP TABLE states; --", 'a\0b', 'é', '☃' * 999, 'a', 'A', 'a ']
   ids += [b'caf\xe9'.decode('utf-8', 'surrogateescape'), '\ud800', 'a\r']
   store.keep(ids, [state(number) for number in range(len(ids))])
-  again = make(store.save())
+  again = make(store.save(), known=ids)
   assert values(again, ids) == list(range(len(ids)))
 
 
-@_one_limit
+@pytest.mark.usefixtures('in_process_context')
+@pytest.mark.exhaustive
+def test_scaffold_goes_on_exactly_from_disk(tmp_path):
+  task = helpers.task()
+  data = task.datasets.train_data
+  process = algorithms.build(
+    'scaffold', task.model_fn, population=4, client_learning_rate=0.1
+  )
+  initial = initial_weights.draw(task.model_fn, 0)
+  cohorts = [(0, 2), (2, 3), (0, 1), (1, 2), (0, 3), (3, 2)]
+
+  def build(name):
+    path = tmp_path / name / 'client_states.sqlite'
+    return helpers.rounds_of(
+      process,
+      initial,
+      store=lambda fresh: client_states.ClientStates(
+        fresh, path, LIMITS.get(name, math.inf)
+      ),
+      client_ids=data.client_ids,
+    )
+
+  def run(learning, cohort):
+    ids = [f'client_{i}' for i in cohort]
+    return learning.run(
+      ids,
+      [
+        helpers.preprocess(data.create_tf_dataset_for_client(i)) for i in ids
+      ],
+    )  # fmt: skip
+
+  path = collections.defaultdict(list)
+  for name, stops in (('whole', ()), ('memory', (3, 5)), ('disk', (3, 5))):
+    learning = build(name)
+    keeper = checkpoints.Checkpoints(tmp_path / name / 'checkpoints')
+    for number, cohort in enumerate(cohorts, 1):
+      if number in stops:
+        # A round that was not finished, then another process.
+        learning.snapshot()
+        run(learning, (1, 3))
+        learning._kept.close()
+        learning = build(name)
+        found = keeper.load_latest(learning.program_state, learning.restore)
+        assert found.round_number == number - 1
+      learning.snapshot()
+      run(learning, cohort)
+      keeper.save(learning.program_state, number)
+      path[name].append(learning.model_weights().trainable)
+    path[name].append(list(learning.program_state['clients'].values()))
+  for name in LIMITS:
+    for one, other in zip(path['whole'], path[name], strict=True):
+      for a, b in zip(one, other, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_in_another_thread_than_the_one_that_made_it(make):
   """As where a notebook runs the loop."""
   store = make()

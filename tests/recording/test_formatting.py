@@ -67,6 +67,7 @@ def test_latex_has_no_commands():
 def test_spreadsheets_get_no_formulas():
   for text in ('=1+1', '+cmd', '-a', '@SUM(A1)', '\t=A1', "'=A1", "''@a"):
     cell = formatting.spreadsheet_cell(text)
-    assert cell == f"'{text}"
+    assert cell == f"'{text}" and formatting.spreadsheet_text(cell) == text
   for text in ('-0.5', '+1e-3', 'a=1', '', 'é-', "'", "it's", "''a"):
     assert formatting.spreadsheet_cell(text) == text
+    assert formatting.spreadsheet_text(text) == text

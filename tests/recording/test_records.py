@@ -23,7 +23,7 @@ def record(folder, last, first=0, checkpoint=None):
     row = {'round': number, 'train/loss': 2.0 / (number + 1)}
     kept.round(hooks.Round(row=row, steps=steps))
   sums = kept.sync(last)
-  return checkpoints.Checkpoint(last, None, {'row_sums': sums})
+  return checkpoints.Checkpoint(last, None, sums)
 
 
 def test_rows_after_the_checkpoint_go(folder):
@@ -35,8 +35,8 @@ def test_rows_after_the_checkpoint_go(folder):
   again = record(folder, 4, first=2, checkpoint=first)
   whole = files.RunFolder(folder.path / 'whole')
   whole.path.mkdir()
-  for table, sums in record(whole, 4).more['row_sums'].items():
-    assert again.more['row_sums'][table].tolist() == sums.tolist()
+  for table, sums in record(whole, 4).row_sums.items():
+    assert again.row_sums[table].tolist() == sums.tolist()
   assert folder.metrics.read_text() == whole.metrics.read_text()
 
 
@@ -47,9 +47,7 @@ def test_a_round_that_failed_after_its_row_is_not_summed(folder):
     kept.round(hooks.Round(row={'round': number}, steps=steps))
   sums = kept.sync(2)
   assert {t: s[0] for t, s in sums.items()} == dict.fromkeys(sums, 3)
-  assert records.Records(
-    folder, checkpoints.Checkpoint(2, 0, {'row_sums': sums})
-  ).dropped
+  assert records.Records(folder, checkpoints.Checkpoint(2, 0, sums)).dropped
 
 
 def test_values_of_the_test_split_and_new_columns_change_no_checksum(folder):

@@ -1,5 +1,7 @@
 """Recorders for MLflow and W&B; each needs its package."""
 
+import asyncio
+import collections
 import importlib.util
 import pathlib
 import time
@@ -12,6 +14,7 @@ from tff_adaptive import errors
 from tff_adaptive import parameters
 from tff_adaptive.lab.flags import parsing
 from tff_adaptive.lab.recording import hooks
+from tff_adaptive.lab.recording import releases
 from tff_adaptive.lab.recording import trackers
 from tff_adaptive.lab.training import experiment
 
@@ -61,7 +64,7 @@ def test_a_package_that_is_missing_is_named(name, tmp_path, monkeypatch):
   )
   monkeypatch.setattr(importlib.util, 'find_spec', lambda _: None)
   with pytest.raises(errors.SettingsError) as raised:
-    experiment.run(settings)
+    experiment.build_trackers(settings)
   # What pyproject.toml's extra of that name installs.
   with open(_ROOT / 'pyproject.toml', 'rb') as file:
     extras = tomllib.load(file)['project']['optional-dependencies']
@@ -116,3 +119,45 @@ def test_wandb_offline(tmp_path, monkeypatch):
   content = kept.read_bytes()
   for word in (b'digits', b'train/loss', b'test/loss', b'finished'):
     assert word in content
+
+
+class Collecting(hooks.Hook):
+  def __init__(self):
+    self.told = []
+
+  def start(self, event):
+    self.told.append(event)
+
+  round = end = start
+
+
+def test_a_recorder_as_a_release_manager(tmp_path):
+  hook = Collecting()
+  metrics = collections.OrderedDict(
+    train=collections.OrderedDict(loss=np.float32(0.5), words=b'no number'),
+    count=3,
+    weights=np.zeros(2),
+  )
+  with releases.HookReleaseManager(
+    hook, folder=tmp_path, total_rounds=5, settings={'task': 'mine'}
+  ) as manager:
+    asyncio.run(manager.release(metrics, 1))
+    asyncio.run(manager.release(0.25, 2))
+  start, first, second, end = hook.told
+  assert (start.total_rounds, start.settings) == (5, {'task': 'mine'})
+  assert len(start.identity) == 64
+  assert first.row == {'round': 1, 'train/loss': 0.5, 'count': 3}
+  assert second.row == {'round': 2, 'value': 0.25}
+  assert (end.status, end.round_number) == (hooks.FINISHED, 2)
+
+
+def test_a_program_that_fails_says_so(tmp_path):
+  hook = Collecting()
+  with (
+    pytest.raises(OSError),
+    releases.HookReleaseManager(hook, folder=tmp_path, total_rounds=5),
+  ):
+    raise OSError('a disk')
+  assert hook.told[-1] == hooks.End(
+    status=hooks.FAILED, round_number=0, reason='a disk'
+  )

@@ -13,7 +13,9 @@ import pytest
 from tests import recorded
 from tests import waiting
 from tests.reliability import drills
+from tff_adaptive import errors
 from tff_adaptive.lab.commands import command_line
+from tff_adaptive.lab.flags import parsing as flags
 from tff_adaptive.lab.report import sweeps
 from tff_adaptive.lab.training.loop import stopping
 
@@ -94,6 +96,13 @@ def test_copied_moved_and_touched_folders_go_on(drill):
 
 
 @pytest.mark.exhaustive
+def test_clock_that_was_set_back(drill, monkeypatch):
+  now = time.time
+  monkeypatch.setattr(time, 'time', lambda: now() - 20 * 365 * 24 * 3600)
+  drill.goes_on('parts')
+
+
+@pytest.mark.exhaustive
 def test_flags_that_were_changed_in_between(drill):
   parts = drill.root / 'parts'
   before = {p: p.read_bytes() for p in parts.rglob('*') if p.is_file()}
@@ -103,6 +112,22 @@ def test_flags_that_were_changed_in_between(drill):
   assert before == {p: p.read_bytes() for p in parts.rglob('*') if p.is_file()}
   # These change no result.
   drill.goes_on('parts', '--cache_mib=1', '--max_concurrent_clients=1')
+
+
+def test_flag_file_that_includes_itself(tmp_path, capsys):
+  path = tmp_path / 'a.flags'
+  path.write_text(f'--task=quadratic\n--flagfile={path}\n')
+  try:
+    parsed = flags.Flags().parse([f'--flagfile={path}'])
+  except errors.SettingsError as e:
+    assert '\n' not in str(e)
+  else:
+    assert parsed.settings.task == 'quadratic'
+  other = tmp_path / 'b.flags'
+  path.write_text(f'--flagfile={other}\n')
+  other.write_text(f'--flagfile={path}\n--task=quadratic\n')
+  assert flags.Flags().parse([f'--flagfile={path}']).settings.task
+  assert 'Traceback' not in ' '.join(capsys.readouterr())
 
 
 _FORMULAS = ("=cmd|' /C calc'!A0", '@SUM(1)', '+1+1', '-1+1', "'=1", '\t=1')
@@ -117,6 +142,10 @@ def test_exported_tables_hold_no_formulas(tmp_path):
   for line in text.splitlines()[1:]:
     assert line.lstrip('"')[0] not in '=+-@\t', line
   assert ',-1.5\n' in text and ',-1e-05\n' in text
+  found = [
+    (name, reason) for name, _, reason in sweeps.read_unfinished(tmp_path)
+  ]
+  assert found == [(text, text) for text in _FORMULAS]
 
 
 # What follows starts the program as often as it kills it.

@@ -12,8 +12,6 @@ from tff_adaptive import training
 from tff_adaptive.lab.recording import hooks
 from tff_adaptive.lab.training.loop import loop
 
-pytestmark = pytest.mark.usefixtures('undrawn')
-
 _PLACES = {
   'import': ('SITES = 4', 'import sys\nsys.exit(0)'),
   'task': ('  rng = np.random', '  exit()\n  rng = np.random'),

@@ -1,17 +1,20 @@
 """A run's folder with damage in it, and disks that take no more."""
 
 import contextlib
+import json
 import os
 import re
 import resource
 import shutil
 import subprocess
 import threading
+import time
 
 import pytest
 
 from tests import recorded
 from tests import waiting
+from tests.reliability import drills
 from tests.training import test_loop
 from tff_adaptive import errors
 from tff_adaptive.lab.commands import command_line
@@ -69,6 +72,11 @@ def _replace(run):
     folder.metrics.write_text('round,train/loss\n0,\n')
 
 
+def _swap_settings(run):
+  settings = {'id': 'of another run', 'settings': {}}
+  (run / 'hparams.json').write_text(json.dumps(settings))
+
+
 def _swap_folder(run):
   _move(run)
   shutil.copytree(run.with_name('elsewhere'), run)
@@ -80,7 +88,7 @@ def _content(folder):
 
 @pytest.mark.parametrize('number', [1, 6])
 @pytest.mark.parametrize(
-  'lose', [_delete, _move, _empty, _replace, _swap_folder]
+  'lose', [_delete, _move, _empty, _replace, _swap_settings, _swap_folder]
 )
 def test_a_folder_lost_while_its_run_writes_gets_nothing_more(
   train, tmp_path, lose, number
@@ -103,12 +111,48 @@ def test_a_folder_lost_while_its_run_writes_gets_nothing_more(
       assert found.get(path) == left.get(path), path
 
 
+def test_a_run_whose_folder_is_deleted_exits_with_code_1(launcher, tmp_path):
+  run = tmp_path / 'runs' / 'run'
+  flags = ['--experiment_name=run', '--algorithm=fedavg']
+  flags += ['--client_optimizer=sgd', '--client_learning_rate=0.1']
+  launcher.start([*drills.SMALL, *flags, '--total_rounds=20000'])
+  deadline = time.monotonic() + 120
+  while not (run / 'metrics.csv').exists() and time.monotonic() < deadline:
+    time.sleep(0.05)
+  shutil.rmtree(run)
+  assert launcher.wait() == 1
+  said = (tmp_path / 'output.log').read_text()
+  assert 'was deleted or replaced' in said and 'Traceback' not in said
+  assert not run.exists()
+
+
 def _assert_goes_on(train, run, whole):
   """After whatever happened there, the run comes to the same end."""
   stream = test_loop.Sayings()
   train(run, stream=stream)
   assert recorded.rows(run) == recorded.rows(whole)
   assert not [p for p in run.rglob('.*') if p.name != '.lock']
+
+
+@pytest.mark.exhaustive
+def test_files_that_may_not_grow(train, tmp_path):
+  train(tmp_path / 'whole')
+  before = resource.getrlimit(resource.RLIMIT_FSIZE)
+  limited = tmp_path / 'limited'
+
+  class Filling(test_loop.Sayings):
+    def write(self, text):
+      super().write(text)
+      if text.startswith('round 4/'):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300, before[1]))
+
+  try:
+    with pytest.raises(errors.RunError, match=r'cannot be written.*too large'):
+      train(limited, stream=Filling())
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+  assert _states(limited)
+  _assert_goes_on(train, limited, tmp_path / 'whole')
 
 
 @contextlib.contextmanager

@@ -57,11 +57,11 @@ def configuration(root, method, accuracies, losses=None, **settings):
   return sections.Configuration(method, found[0].settings, found)
 
 
-def against(best):
+def against(best, **options):
   return [
-    *figures.curves(best, _JUDGE),
-    *figures.against_time(best, _JUDGE),
-    *figures.against_bytes(best, _JUDGE),
+    *figures.curves(best, _JUDGE, **options),
+    *figures.against_time(best, _JUDGE, **options),
+    *figures.against_bytes(best, _JUDGE, **options),
   ]
 
 
@@ -76,14 +76,19 @@ def drawn(chart):
 
 
 @pytest.mark.parametrize('seeds', tiers.exhaustive_but([2, 4], [1, 2, 4, 7]))
-def test_means_with_bands(tmp_path, seeds):
+@pytest.mark.parametrize('apart', [False, True])
+def test_means_with_bands_and_single_runs_on_request(tmp_path, seeds, apart):
   accuracies = np.linspace(0.4, 0.6, seeds)
   best = {'fedavg': configuration(tmp_path, 'fedavg', accuracies)}
-  for chart in against(best):
-    assert all(('low' in row) == (seeds > 1) for row in drawn(chart))
-  rows = drawn(figures.curves(best, _JUDGE)[1])
+  for chart in against(best, apart=apart):
+    rows = drawn(chart)
+    banded = seeds > 1 and not apart
+    assert all(('low' in row) == banded for row in rows)
+    assert len({row['run'] for row in rows}) == (seeds if apart else 1)
+  rows = drawn(figures.curves(best, _JUDGE, apart=apart)[1])
+  expected = 100 * (accuracies if apart else accuracies.mean(keepdims=True))
   last = [row['y'] for row in rows if row['x'] == 4]
-  np.testing.assert_allclose(last, [100 * accuracies.mean()], rtol=1e-5)
+  np.testing.assert_allclose(last, expected, rtol=1e-5)
   ends = [(row['low'], row['high']) for row in rows if 'low' in row][-1:]
   if seeds == 2 and ends:
     assert ends == [(40, 60)]  # An interval of two says nothing: their range.
@@ -243,6 +248,26 @@ def test_what_diverged_leaves_room_for_the_others(tmp_path):
   assert '"type": "log"' in loss and '"type": "log"' not in accuracy
 
 
+@pytest.mark.parametrize('rounds', [200, 30])
+@pytest.mark.parametrize('spike', [1e6, -1e6])
+def test_a_spike_is_cut_and_the_axis_says_so(spike, rounds):
+  heights = np.sin(np.arange(float(rounds)))
+  plain = charts.specification(_chart(heights))
+  assert '"Loss, cut"' not in json.dumps(plain)
+  heights[17] = spike
+  cut = charts.specification(_chart(heights))
+  assert '"Loss, cut"' in json.dumps(cut)
+  (domain,) = {
+    tuple(part['domain'])
+    for part in specifications.walk(cut)
+    if 'domain' in part and part.get('zero') is False
+  }
+  assert -4 < domain[0] < -0.9 and 0.9 < domain[1] < 4
+  # A curve that begins high is none.
+  falling = 5 * np.exp(-np.arange(200.0) / 30)
+  assert 'cut"' not in json.dumps(charts.specification(_chart(falling)))
+
+
 def test_gaps_and_long_lines():
   heights = [math.nan if n == 4999 - 9 else float(n) for n in range(5000)]
   shown = {row['x']: row['y'] for row in drawn(_chart(heights))}
@@ -255,6 +280,30 @@ def test_what_has_no_place_on_a_logarithmic_axis_is_a_gap():
   assert [row['y'] for row in drawn(chart)] == [None, None, 4.0]
 
 
+def test_every_other_column_has_a_figure_or_is_constant(tmp_path):
+  best = {'fedavg': configuration(tmp_path, 'fedavg', [0.5, 0.6])}
+  for run in best['fedavg'].runs:
+    for row in run.rows:
+      row['novelty/of_some_kind'] = row['round'] ** 2
+      row['seconds'] = 30.0 + (row['round'] == 1) * 100 + row['round']
+  found, constant = figures.everything_else(best, ('train/loss', _METRIC))
+  by_heading = {h: [c.y_label for c in drawn] for h, drawn in found.items()}
+  assert by_heading == {
+    'Train': ['train accuracy'],
+    'Seconds': ['seconds a round'],
+    'Clients': ['clients whose update was rejected'],
+    'Novelty': ['novelty of some kind'],
+  }
+  assert constant == {
+    'clients that took part': 2,
+    'bytes sent to a client': 1e5,
+    'bytes sent by a client': 1e5,
+  }
+  # The first round includes tracing.
+  (seconds,) = found['Seconds']
+  assert seconds.data['x'].min() == 2 and seconds.data['y'].max() == 34
+
+
 def test_heat_map_marks_cells_without_a_run():
   values = pd.DataFrame(
     [[0.1, math.nan], [0.3, 0.4]], columns=[0.1, 1.0], index=[10**-1.5, 3.0]
@@ -263,7 +312,9 @@ def test_heat_map_marks_cells_without_a_run():
   assert [row['value'] for row in drawn(chart)] == [0.1, None, 0.3, 0.4]
   texts = specifications.svg(charts.specification(chart)).texts()
   assert {'0.1', '0.3', '0.4', '\N{MULTIPLICATION SIGN}'} <= set(texts)
-  assert {'0.1', '1', 'X', '0.0316', '3', 'Y'} <= set(texts)
+  # Powers of ten by their exponents, where all are.
+  minus_one = '\N{MINUS SIGN}1'
+  assert {minus_one, '0', 'Log10 of x', '0.0316', '3', 'Y'} <= set(texts)
   assert texts['3'][1] < texts['0.0316'][1]
 
 
@@ -320,3 +371,11 @@ def test_difference_of_other_seeds_is_welchs():
   assert scores.difference({0: 1.0, 1: 2.0}, other) is None
   same = {0: 1.0, 1: 1.0, 2: 1.0}
   assert scores.difference(same, {k + 3: 0.5 for k in same}) == (0.5, 0.5)
+
+
+def test_settings_in_words():
+  settings = dict(digits_alpha=0.1, server_learning_rate=1.0, nesterov=True)
+  words = sections.settings_words(
+    settings, [*settings, 'client_momentum'], 'digits'
+  )
+  assert words == 'alpha 0.1, server learning rate 1, nesterov on'

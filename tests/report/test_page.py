@@ -173,39 +173,37 @@ def test_results_are_first_and_flags_are_in_a_fold(page):
 
 def test_table_has_the_best_configuration_in_bold(page):
   reader = read(page[1])
-  # The tables of results and of settings.
-  quality = {}
+  # Tables of quality, of costs, and of settings.
+  quality, costs = {}, {}
   for row in filter(None, reader.rows):
-    quality.setdefault(row[0], row)
+    known = costs if row[0] in quality else quality
+    known.setdefault(row[0], row)
   heading = quality['Method']
-  assert heading[1:5] == [
-    'Settings tried',
-    'Seeds',
-    'Behind the best',
-    'Training loss',
-  ]
-  settings = [row for row in reader.rows if row and row[0] == 'FedAdam'][1]
-  assert '--client_learning_rate=0.1 --server_learning_rate=1.0' in settings[1]
+  assert heading[:3] == ['Method', 'Behind the best', 'Training loss']
+  assert costs['Method'][:3] == ['Method', 'Settings tried', 'Seeds']
+  settings = [row for row in reader.rows if row and row[0] == 'FedAdam'][2]
+  assert 'client learning rate 0.1, server learning rate 1' in settings[1]
+  assert '--client_learning_rate=0.1 --server_learning_rate=1.0' in settings[2]
   names = ('FedAvg', 'FedAdam', _DELTA_SGD)
-  losses = {name: float(quality[name][4].split()[0]) for name in names}
-  assert quality['FedAvg'][1:3] == ['6', '5']
-  assert re.fullmatch(r'0\.\d+ \[0\.\d+, 0\.\d+\]', quality['FedAvg'][4])
+  losses = {name: float(quality[name][2].split()[0]) for name in names}
+  assert costs['FedAvg'][1:3] == ['6', '5']
+  assert re.fullmatch(r'0\.\d+ \[0\.\d+, 0\.\d+\]', quality['FedAvg'][2])
   # Of two seeds an interval says nothing, of one there is none.
-  assert re.fullmatch(r'0\.\d+ \(0\.\d+ to 0\.\d+\)', quality['FedAdam'][4])
-  assert re.fullmatch(r'0\.\d+', quality[_DELTA_SGD][4])
+  assert re.fullmatch(r'0\.\d+ \(0\.\d+ to 0\.\d+\)', quality['FedAdam'][2])
+  assert re.fullmatch(r'0\.\d+', quality[_DELTA_SGD][2])
   # A column has as many decimals everywhere, and shares are in percent.
-  for place, words in enumerate(heading[4:], start=4):
+  for place, words in enumerate(heading[2:], start=2):
     shown = ' '.join(quality[n][place] for n in names)
     numbers = re.findall(r'[\d,.]+\d', shown)
     assert len({len(n.partition('.')[2]) for n in numbers}) == 1, words
     assert ('accuracy (%)' in words) == ('accuracy' in words.split(' to ')[0])
   assert 'Validation accuracy (%)' in heading
-  assert [w for w in heading if w.startswith('Rounds to')]
+  assert [w for w in costs['Method'] if w.startswith('Rounds to')]
   cells = [c for row in reader.rows for c in row]
   bold = [c for c, b in zip(cells, reader.bold, strict=True) if b]
   best = min(losses, key=losses.get)
-  assert quality[best][4] in bold
-  assert not {quality[n][4] for n in losses if n != best} & set(bold)
+  assert quality[best][2] in bold
+  assert not {quality[n][2] for n in losses if n != best} & set(bold)
 
 
 def test_tables_and_figures_for_papers(page):
@@ -296,9 +294,12 @@ def test_single_clients_have_a_table_and_figures(tmp_path):
     lines[0] += ''.join(f',{column}/{s}' for s in over)
     lines[1:-1] = [line + ',' * len(over) for line in lines[1:-1]]
     lines[-1] += ''.join(f',{v + 0.1 * seed:.1f}' for v in over.values())
+    lines[0] += ',surprise/at_the_end'
+    lines[1:] = [f'{line},' for line in lines[1:-1]] + [f'{lines[-1]},4.5']
     (folder / 'metrics.csv').write_text('\n'.join(lines) + '\n')
     (folder / 'clients.csv').write_text(
-      f'client,num_examples,{column}\n"<b>,1",10,0.9\nb,20,0.2\n'
+      f'client,num_examples,{column},per_client_tuned/{made_up.METRIC}\n'
+      '"<b>,1",10,0.9,0.95\nb,20,0.2,0.8\n'
     )
   path, complaints = report.write(tmp_path)
   assert not complaints
@@ -314,14 +315,55 @@ def test_single_clients_have_a_table_and_figures(tmp_path):
     '\N{EN DASH}',
     '25.00 (20.00 to 30.00)',
   ]
+  assert 'surprise, at the end 4.5' in text
   described = figures_of(text)
-  shown = specifications.points(described['per_client'])
-  # The mean of both seeds.
-  assert [(row['x'], row['y']) for row in shown] == [(0.5, 20), (1.0, 90)]
-  assert (tmp_path / 'figures' / 'per_client.png').exists()
+  for name, heights in (
+    ('per_client', [20, 90]),
+    ('per_client_tuned', [80, 95]),
+  ):
+    shown = specifications.points(described[name])
+    # The mean of both seeds.
+    assert [(row['x'], row['y']) for row in shown] == [
+      (0.5, heights[0]),
+      (1.0, heights[1]),
+    ]
+    assert (tmp_path / 'figures' / f'{name}.png').exists()
+  assert not any(name.startswith('column_per_client') for name in described)
   (tmp_path / 'run1' / 'clients.csv').write_text('client,per_client/x\na,y\n')
   _, (complaint,) = report.write(tmp_path)
   assert 'clients.csv' in complaint
+
+
+@pytest.mark.exhaustive
+def test_gap_to_centralized(tmp_path):
+  for seed in (0, 1):
+    folder = made_up.run(
+      tmp_path, f'c{seed}', '--total_rounds=4', f'--seed={seed}'
+    )
+    hparams = folder / 'hparams.json'
+    text = hparams.read_text()
+    text = re.sub(r'"algorithm": "\w+"', '"algorithm": "centralized"', text)
+    hparams.write_text(text)
+    made_up.run(
+      tmp_path,
+      f'f{seed}',
+      '--algorithm=fedavg',
+      '--total_rounds=4',
+      f'--seed={seed}',
+    )
+  path, _ = report.write(tmp_path)
+  rows = read(path.read_text(encoding='utf-8')).rows
+  place = rows[0].index('Gap to centralized (%)')
+  runs, _ = results.find(tmp_path)
+  means = {}
+  for name in ('c', 'f'):
+    values = [
+      r.measures()['validation/metric'] for r in runs if r.name[0] == name
+    ]
+    means[name] = sum(values) / 2
+  gaps = {row[0].split()[0]: float(row[place]) for row in rows[1:3]}
+  gap = 100 * (means['c'] - means['f'])
+  assert gaps['FedAvg'] == pytest.approx(gap, abs=1e-2)
 
 
 @pytest.mark.exhaustive
@@ -334,8 +376,8 @@ def test_other_settings_have_their_own_section(tmp_path):
   path, _ = report.write(tmp_path)
   headings = read(path.read_text(encoding='utf-8')).headings
   assert 'quadratic' in headings
-  assert 'digits --digits_alpha=0.1' in headings
-  assert 'digits --digits_alpha=1.0' in headings
+  assert 'digits, alpha 0.1' in headings
+  assert 'digits, alpha 1' in headings
 
 
 def test_methods_look_different_and_always_the_same():

@@ -17,3 +17,11 @@ def test_a_damaged_description_is_refused_or_harmless(tmp_path, text):
   else:
     with pytest.raises(errors.SettingsError, match="sweep's description"):
       sweeps.read(tmp_path)
+
+
+def test_a_damaged_table_is_refused(tmp_path):
+  assert sweeps.read_unfinished(tmp_path) == []
+  for text in (b'', b'name,seed\na,0\n', b'\xff\xfe'):
+    sweeps.table_path(tmp_path).write_bytes(text)
+    with pytest.raises(errors.SettingsError, match="sweep's table"):
+      sweeps.read_unfinished(tmp_path)

@@ -70,7 +70,7 @@ def test_results_selection_and_table(tmp_path, made_up_runs, capsys):
   # The table of the report, with the settings of each best configuration.
   for row in ('Method +FedAvg', 'Settings tried +3', 'Seeds +2'):
     assert re.search(f'^{row}$', shown, re.MULTILINE), row
-  assert 'FedAvg  --client_learning_rate=0.1' in shown
+  assert 'FedAvg  client learning rate 0.1' in shown
   assert '(6/6)' in shown and shown.count('diverged ') == 2
   with open(tmp_path / 's' / 'results.csv', encoding='utf-8') as file:
     table = list(csv.DictReader(file))
@@ -93,12 +93,21 @@ def test_virtual_time_in_table_and_summary(tmp_path, made_up_runs, capsys):
   told = sweeps.arguments_of(
     tmp_path,
     '--axis=client_seconds_per_example=2,30',
+    '--target_metric=accuracy:0.3',
   )
   assert main.main(['sweep', *told]) == 0
   assert 'Virtual seconds' in capsys.readouterr().out
   with open(tmp_path / 's' / 'results.csv', encoding='utf-8') as file:
     table = list(csv.DictReader(file))
   assert [float(r['virtual_seconds']) for r in table] == [8, 120]
+  to_target = [float(r['virtual_seconds_to_target']) for r in table]
+  reached = [
+    int(row['round'])
+    for row in recorded.rows(tmp_path / 's' / 'runs' / table[0]['name'])
+    if float(row[f'validation/{made_up.METRIC}'] or 0) >= 0.3
+  ]
+  assert 0 < reached[0] < 4
+  assert to_target == [2 * reached[0], 30 * reached[0]]
 
 
 def test_a_metric_of_unknown_direction_ends_a_sweep_at_once(
@@ -118,6 +127,9 @@ def test_a_metric_of_unknown_direction_ends_a_sweep_at_once(
   assert [row['round'] for row in rows] == ['0']
   assert main.main(['sweep', *told, '--metric_direction=kappa:max']) == 0
   assert len(made_up_runs) == 3
+  with open(tmp_path / 's' / 'results.csv', encoding='utf-8') as file:
+    for row in csv.DictReader(file):
+      assert float(row['virtual_seconds_to_target']) > 0
 
 
 def test_failure_is_recorded_and_the_others_go_on(

@@ -212,6 +212,12 @@ def test_tpe_goes_on_after_a_stop_as_if_there_was_none(
   assert [name for name, _ in ran] == order
 
 
+def test_tpe_survives_configurations_that_diverge(tmp_path, ran):
+  rows = go(tmp_path, _RATES, '--search=tpe', '--trials=9')
+  assert named(rows, 'diverged') == ['client_learning_rate=1e4']
+  assert len(named(rows, 'finished')) == 8 and len(ran) == 9
+
+
 def test_tpe_repeats_what_finished_with_the_other_seeds(tmp_path, ran):
   rows = go(tmp_path, _RATES, '--axis=seed=0,1,2', '--search=tpe', '--trials=4')
   by_configuration = {}

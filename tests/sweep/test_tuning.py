@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import re
 
 import pytest
@@ -68,6 +69,26 @@ def test_a_method_has_axes_of_its_own(tmp_path):
     ),
   ]
   assert names(parse(tmp_path, *_OWN)) == expected
+  file = tmp_path / 'grid.json'
+  grid = {
+    '*': {'client_learning_rate': ['0.01', 0.1]},
+    'fedavg': {'client_learning_rate': 1},
+    'fedadam': {'server_learning_rate': [0.1, 1]},
+  }
+  file.write_text(json.dumps(grid))
+  assert names(parse(tmp_path, f'--grid={file}')) == expected
+  # A method without axes of its own is there with those of all, or none.
+  grid['fedavg'] = {}
+  file.write_text(json.dumps(grid))
+  assert names(parse(tmp_path, f'--grid={file}')) == [
+    *(f'algorithm=fedavg,client_learning_rate={c}' for c in ('0.01', '0.1')),
+    *expected[1:],
+  ]
+  file.write_text('{"fedavg": {}, "fedadam": {}}')
+  assert names(parse(tmp_path, f'--grid={file}')) == [
+    'algorithm=fedavg',
+    'algorithm=fedadam',
+  ]
   # Beside a paper's grid, for one of its methods.
   paper = parse(
     tmp_path,
@@ -96,12 +117,23 @@ def test_a_method_has_axes_of_its_own(tmp_path):
     ([_METHODS, '--axis=seed=1', '--tune'], '--tune cannot be combined'),
     ([_METHODS, '--repeat_best=1-5'], '--seed must be a whole number'),
     ([_METHODS, '--repeat_best=0,1'], 'the same experiment'),
+    (['--grid=none.json'], 'cannot be read as JSON'),
   ],
 )
 def test_what_is_wrong_is_said(tmp_path, arguments, said):
   with pytest.raises(errors.SettingsError) as e:
     parse(tmp_path, *arguments)
   assert said in str(e.value)
+
+
+@pytest.mark.parametrize(
+  'text', ['[]', '{"fedavg": 3}', '{"fedavg": {"seed": [null]}}', '{']
+)
+def test_files_of_another_form_are_refused(tmp_path, text):
+  file = tmp_path / 'grid.json'
+  file.write_text(text)
+  with pytest.raises(errors.SettingsError, match='grid'):
+    parse(tmp_path, f'--grid={file}')
 
 
 def test_tunes_on_one_seed_and_repeats_the_best(tmp_path, ran, capsys):
@@ -145,9 +177,7 @@ def test_tunes_on_one_seed_and_repeats_the_best(tmp_path, ran, capsys):
   ]
   told = rows['Validation accuracy (%)'][place].split()[0].rstrip('*')
   assert float(told) == pytest.approx(100 * sum(mine) / 3, rel=1e-3)
-  assert (
-    'FedAdam  --client_learning_rate=0.1 --server_learning_rate=1.0' in shown
-  )
+  assert 'FedAdam  client learning rate 0.1, server learning rate 1' in shown
   # The report chooses the same by the same seed, wherever it looks from.
   found, _ = runs.find(tmp_path)
   (section,) = sections.sections(found)

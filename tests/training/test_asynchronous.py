@@ -337,6 +337,7 @@ def test_in_step_it_is_synchronous_training(tmp_path, algorithm):
 _APART = [
   *_SMALL,
   '--algorithm=moon',
+  '--ema_decay=0.5',
   '--concurrency=7',
   '--client_speed_spread=1',
   '--client_dropout=0.1',
@@ -426,3 +427,15 @@ def test_more_than_there_are(tmp_path, arguments, words):
   for start in (run, dry_run.describe):
     with pytest.raises(errors.SettingsError, match=words):
       start(settings)
+
+
+def test_dry_run_says_what_is_in_force(tmp_path):
+  text = dry_run.describe(settings_of(tmp_path, *_APART))
+  for part in (
+    'the server takes a step after every 3 answers',
+    '(staleness polynomial)',
+    'after 1 virtual seconds a client is given up',
+    '--asynchronous=True',
+    'each client receives',
+  ):
+    assert part in text, text

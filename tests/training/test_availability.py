@@ -249,12 +249,14 @@ def test_memories_of_those_who_do_not_answer_stay(
 
 
 def absent_ones(trained):
-  return trained('absent', '--algorithm=scaffold', *_ALL)
+  return trained('absent', '--algorithm=scaffold', '--ema_decay=0.5', *_ALL)
 
 
 @pytest.mark.exhaustive
 def test_stopped_and_resumed(trained, tmp_path, monkeypatch):
-  halves = settings_of(tmp_path, '--algorithm=scaffold', *_ALL)
+  halves = settings_of(
+    tmp_path, '--algorithm=scaffold', '--ema_decay=0.5', *_ALL
+  )
   original, calls = rounds.LearningRounds.run, []
 
   def stopping_run(self, cohort, datasets):
@@ -285,7 +287,7 @@ def test_a_round_in_which_nobody_answers(tmp_path, capsys):
     '--rounds_per_eval=1',
     client=['--client_optimizer=delta_sgd'],
   )
-  run(settings)
+  _, said = run(settings)
   rows = table(settings)
   empty = [row for row in rows[1:] if row['clients/count'] == '0']
   assert 0 < len(empty) < 6
@@ -299,6 +301,7 @@ def test_a_round_in_which_nobody_answers(tmp_path, capsys):
   steps = tables.RowFile(settings.folder / 'step_sizes.csv').rows
   for number, count in answered.items():
     assert sum(row['round'] == number for row in steps) == count
+  assert any('virtual seconds' in line for line in said)
   told = f'Round {empty[0]["round"]}: no client answered'
   assert told in capsys.readouterr().out
 
@@ -339,3 +342,15 @@ def test_privacy_with_dropouts_is_accounted_as_without(tmp_path):
     assert 'virtual/seconds' not in row
     told = float(row['privacy/epsilon'])
     assert told == ledger.columns(number)['privacy/epsilon']
+
+
+def test_dry_run_says_what_is_in_force(tmp_path):
+  text = dry_run.describe(settings_of(tmp_path, *_ALL))
+  for part in (
+    'clients take 0.07 virtual seconds an example on average (spread 1)',
+    '0.4 of the sampled clients drop out',
+    'the first 4 of 1.5 times as many to answer count',
+    'after 2 virtual seconds none does',
+    '--deadline=2.0',
+  ):
+    assert part in text, text

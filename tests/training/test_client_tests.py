@@ -14,6 +14,7 @@ from tests import helpers
 from tests import recorded
 from tests import tiers
 from tff_adaptive import errors
+from tff_adaptive.lab.commands import summary
 from tff_adaptive.lab.flags import parsing
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.training import experiment
@@ -117,7 +118,7 @@ def test_what_is_summed_up_over_clients():
     {'client': i, 'per_client/loss': 1 - a, 'per_client/accuracy': a}
     for i, a in enumerate(accuracies)
   ]
-  values = client_tests.over_clients(rows)
+  values = client_tests.over_clients(rows, 'per_client')
   assert values['per_client/clients'] == 20
   assert values['per_client/accuracy/mean'] == pytest.approx(0.475)
   assert values['per_client/accuracy/std'] == pytest.approx(np.std(accuracies))
@@ -136,22 +137,60 @@ def table_of(settings):
 
 
 @pytest.mark.exhaustive
-def test_a_run_that_tests_clients(tmp_path):
-  arguments = ['--task=table', '--evaluate_clients=4']
+def test_a_run_that_tests_and_tunes_clients(tmp_path):
+  arguments = ['--task=table', '--evaluate_clients=4', '--finetune_epochs=3']
   settings = settings_of(tmp_path, *arguments)
+  assert settings.finetune_learning_rate == 0.1
   result = experiment.run(settings, say=lambda _: None)
   last = result.rows[-1]
   table = table_of(settings)
   assert len({row['client'] for row in table}) == 4
-  assert last['per_client/clients'] == '4'
-  for measure in ('loss', 'sparse_categorical_accuracy'):
-    mean = np.mean([float(row[f'per_client/{measure}']) for row in table])
-    assert float(last[f'per_client/{measure}/mean']) == pytest.approx(mean)
+  assert last['per_client/clients'] == last['per_client_tuned/clients'] == '4'
+  for group in ('per_client', 'per_client_tuned'):
+    for measure in ('loss', 'sparse_categorical_accuracy'):
+      mean = np.mean([float(row[f'{group}/{measure}']) for row in table])
+      assert float(last[f'{group}/{measure}/mean']) == pytest.approx(mean)
+  before, after = (
+    float(last[f'{group}/loss/mean'])
+    for group in ('per_client', 'per_client_tuned')
+  )
+  assert after < before
   assert not result.rows[0].get('per_client/clients')
+  text = summary.summary(result.rows, files.RunFolder(settings.folder))
+  assert 'worst tenth' in text and 'over 4, fine-tuned' in text
   again = settings_of(tmp_path, *arguments, name='again')
   experiment.run(again, say=lambda _: None)
   assert table_of(again) == table
   assert recorded.rows(again.folder) == recorded.rows(settings.folder)
+
+
+def test_a_client_is_tuned_by_steps_of_sgd():
+  task = helpers.task()
+  weights = initial_weights.draw(task.model_fn, 3)
+  data = helpers.client_data([8])
+  raw = data.create_tf_dataset_for_client(data.client_ids[0])
+  batches = list(helpers.batch(raw))
+  tune = client_tests.build_tuner(
+    task.model_fn,
+    weights,
+    learning_rate=0.5,
+    seed=0,
+    data=lambda client: helpers.batch(raw).repeat(2),
+  )
+  tuned = tune('a', weights)
+  kernel, bias = (np.array(w) for w in weights.trainable)
+  for batch in 2 * batches:
+    x, y = batch['x'].numpy(), batch['y'].numpy()
+    logits = x @ kernel + bias
+    p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    error = (p - np.eye(2)[y]) / len(y)
+    kernel, bias = kernel - 0.5 * x.T @ error, bias - 0.5 * error.sum(axis=0)
+  np.testing.assert_allclose(tuned.trainable[0], kernel, atol=1e-5)
+  np.testing.assert_allclose(tuned.trainable[1], bias, atol=1e-5)
+  # Each client starts from the same model.
+  np.testing.assert_array_equal(
+    tune('b', weights).trainable[0], tuned.trainable[0]
+  )
 
 
 def model_and_tests(sizes, count=None):
@@ -207,7 +246,12 @@ def test_clients_without_test_data_are_left_out():
   [
     (['--evaluate_clients=0'], "must be 'all' or an integer"),
     (['--evaluate_clients=some'], "must be 'all' or an integer"),
+    (['--finetune_epochs=1'], 'would be ignored without --evaluate_clients'),
     (['--client_test_share=0.1'], 'ignored without --evaluate_clients'),
+    (
+      ['--evaluate_clients=3', '--finetune_learning_rate=1'],
+      'ignored without --finetune_epochs',
+    ),
     (
       ['--evaluate_clients=3', '--dp_clip_norm=1', '--dp_noise_multiplier=1'],
       'give --evaluate_clients_under_dp to allow it',
@@ -217,6 +261,15 @@ def test_clients_without_test_data_are_left_out():
 def test_flags_that_are_refused(tmp_path, words, complaint):
   with pytest.raises(errors.SettingsError, match=complaint):
     settings_of(tmp_path, *words)
+
+
+def test_clients_without_a_learning_rate_need_one(tmp_path):
+  words = ['--evaluate_clients=all', '--finetune_epochs=1']
+  with pytest.raises(errors.SettingsError) as raised:
+    parsing.Flags().parse(words)  # Delta-SGD finds its own.
+  assert 'needs --finetune_learning_rate' in str(raised.value)
+  words.append('--finetune_learning_rate=0.5')
+  assert parsing.Flags().parse(words).settings.finetune_learning_rate == 0.5
 
 
 def test_clients_of_one_example_have_nothing_to_hold_out(tmp_path):

@@ -6,8 +6,6 @@ from tests import recorded
 from tests import tiers
 from tff_adaptive.lab.commands import command_line
 
-pytestmark = pytest.mark.usefixtures('undrawn')
-
 _TASK = """
 import collections
 import numpy as np
@@ -80,10 +78,7 @@ def train_fixture(tmp_path, monkeypatch):
   return train
 
 
-@pytest.mark.parametrize(
-  'more',
-  [[], pytest.param(['--sites_own_loss=true'], marks=pytest.mark.exhaustive)],
-)
+@pytest.mark.parametrize('more', [[], ['--sites_own_loss=true']])
 @pytest.mark.parametrize('wrong', tiers.exhaustive_but(['c'], ['c', 'ad']))
 def test_clients_with_labels_out_of_range_are_left_out(
   train, tmp_path, capsys, wrong, more

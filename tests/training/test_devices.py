@@ -60,7 +60,8 @@ def test_a_run_of_phones(tmp_path):
   settings = runs.settings_of(
     tmp_path, *runs._SMALL, '--client_devices=cross_device', '--total_rounds=2'
   )
-  runs.run(settings)
+  _, said = runs.run(settings)
+  assert any('as cross_device' in line for line in said)
   rows = runs.table(settings)
   assert float(rows[-1]['virtual/seconds']) > 1
   # Phones differ.

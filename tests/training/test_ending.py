@@ -13,6 +13,8 @@ _COLUMNS = [
   'train/loss',
   'validation/loss',
   'validation/sparse_categorical_accuracy',
+  'ema/loss',
+  'ema/sparse_categorical_accuracy',
 ]
 
 
@@ -22,6 +24,8 @@ _COLUMNS = [
     (None, 'validation/sparse_categorical_accuracy', True, None),
     ('loss:0.5', 'validation/loss', False, 0.5),
     ('accuracy:0.9', 'validation/sparse_categorical_accuracy', True, 0.9),
+    ('ema/accuracy:1', 'ema/sparse_categorical_accuracy', True, 1.0),
+    ('ema/loss:1e-3', 'ema/loss', False, 1e-3),
     ('validation/loss:2', 'validation/loss', False, 2.0),
     ('loss:min', 'validation/loss', False, None),
     ('accuracy:min', 'validation/sparse_categorical_accuracy', False, None),

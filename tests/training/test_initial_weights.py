@@ -3,16 +3,12 @@
 import collections
 import random
 
-import keras
 import numpy as np
 import pytest
-import safetensors.numpy
 import tensorflow as tf
-import tensorflow_federated as tff
 
 from tests import helpers
 from tff_adaptive import errors
-from tff_adaptive import models
 from tff_adaptive import tff_internals
 from tff_adaptive.lab.recording import checkpoints
 from tff_adaptive.lab.recording import files
@@ -82,91 +78,20 @@ def test_with_a_key_they_are_drawn_once_and_cannot_be_spoiled(monkeypatch):
   assert len(drawn) == 3
 
 
-def nested(kind, frozen=False, names=('one', 'two'), swapped=False):
-  """Returns a model with two layers of equal shapes inside another."""
-  inputs = kind.Input((4,))
-  made = [kind.layers.Dense(4, name=name) for name in names]
-  made[0].trainable = not frozen
-  first, second = reversed(made) if swapped else made
-  body = kind.Model(inputs, second(first(inputs)), name='body')
-  outer = kind.Input((4,))
-  return kind.Model(outer, kind.layers.Dense(3, name='top')(body(outer)))
-
-
-def model_fn(kind, **options):
-  return models.model_fn(
-    lambda: nested(kind, **options),
-    loss=kind.losses.SparseCategoricalCrossentropy(from_logits=True),
-    metrics=[],
-    input_spec=(
-      tf.TensorSpec([None, 4], tf.float32),
-      tf.TensorSpec([None], tf.int32),
-    ),
-  )
-
-
-def saved(model, where, dtype=np.float32, names=None):
-  """Writes the weights of a model as a file or a run has them."""
-  names = names or models.weight_names(model)
-  weights = tff.learning.models.ModelWeights.from_model(model)
-  weights = tf.nest.map_structure(lambda w: w.numpy().astype(dtype), weights)
-  if where.suffix:
-    arrays = zip(names, [*weights.trainable, *weights.non_trainable])
-    safetensors.numpy.save_file(dict(arrays), where)
-    return where
-  folder = files.RunFolder(where)
-  folder.path.mkdir()
-  folder.write_hparams({'settings': {}, 'weights': names})
-  state = collections.OrderedDict(global_model_weights=weights)
-  checkpoints.Checkpoints(folder.checkpoints).save(state, 1)
-  return where
-
-
-@pytest.mark.parametrize('kind', [tf.keras, keras], ids=['2', '3'])
-@pytest.mark.parametrize('where', ['file.safetensors', 'run'])
-@pytest.mark.parametrize(
-  'options',
-  [
-    dict(frozen=False),
-    dict(frozen=True),
-    dict(names=('two', 'one'), swapped=True),
-  ],
-  ids=['another stage', 'the same stage', 'other order'],
-)
-def test_layers_of_equal_shapes(tmp_path, kind, where, options):
-  before = model_fn(kind, frozen=True)()
-  place = saved(before, tmp_path / where)
-  after = model_fn(kind, **options)
-  made = after()
-  initial_weights.load(after, place).assign_weights_to(made)
-  x = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
-  np.testing.assert_array_equal(
-    made.predict_on_batch(x, training=False),
-    before.predict_on_batch(x, training=False),
-  )
-
-
-def refused(model_fn, place):
-  with pytest.raises(errors.SettingsError) as error:
-    initial_weights.load(model_fn, place)
-  assert f'--initial_weights={place} ' in str(error.value)
-  return str(error.value)
-
-
-@pytest.mark.parametrize('where', ['file.safetensors', 'run'])
-def test_weights_of_another_model_are_refused(tmp_path, where):
-  place = saved(model_fn(tf.keras)(), tmp_path / where, np.float64)
-  assert 'has the shape [4, 4] and dtype float64' in refused(
-    model_fn(tf.keras), place
-  )
-  text = refused(model_fn(tf.keras, names=('one', 'three')), place)
-  lacks, _, has = text.partition(', and has ')
-  assert 'three/' in lacks and 'two/' in has
-
-
-def test_what_is_no_file_of_weights(tmp_path):
-  (tmp_path / 'words.safetensors').write_text('words')
-  for name in ('words.safetensors', 'none', '.'):
-    assert 'cannot be loaded' in refused(model_fn(tf.keras), tmp_path / name)
-  place = saved(model_fn(tf.keras)(), tmp_path / 'run', names=['one'])
-  assert 'does not name its weights' in refused(model_fn(tf.keras), place)
+def test_a_run_whose_weights_are_of_another_dtype(tmp_path):
+  shapes = [(helpers.FEATURES, 2), (2,)]
+  for dtype in (np.float32, np.float64):
+    folder = files.RunFolder(tmp_path / np.dtype(dtype).name)
+    folder.path.mkdir()
+    folder.write_hparams({'settings': {}})
+    weights = collections.OrderedDict(
+      trainable=[np.ones(shape, dtype) for shape in shapes], non_trainable=[]
+    )
+    state = collections.OrderedDict(global_model_weights=weights)
+    checkpoints.Checkpoints(folder.checkpoints).save(state, 1)
+  model_fn = helpers.task().model_fn
+  with pytest.warns(UserWarning, match='were matched by their shapes'):
+    loaded = initial_weights.load(model_fn, tmp_path / 'float32')
+  assert loaded.trainable[1].tolist() == [1, 1]
+  with pytest.raises(errors.SettingsError, match='and dtype float64, and'):
+    initial_weights.load(model_fn, tmp_path / 'float64')

@@ -59,13 +59,14 @@ def last_state(settings):
   return checkpoints.read(folder.checkpoints / f'round_{number}.safetensors')
 
 
-def best_round(settings):
-  return int(last_state(settings)['best/round'])
+def kept_best(settings):
+  folder = files.RunFolder(settings.folder).checkpoints
+  return [p.name for p in folder.glob('best_*')]
 
 
 @pytest.mark.exhaustive
 def test_a_finished_run_goes_on_to_more_rounds(tmp_path):
-  more = ['--algorithm=scaffold', *_SMALL]
+  more = ['--algorithm=scaffold', '--ema_decay=0.5', *_SMALL]
   whole = settings_of(tmp_path, *more, name='whole')
   run(whole)
   parts = settings_of(tmp_path, *more, '--total_rounds=2', name='parts')
@@ -75,8 +76,9 @@ def test_a_finished_run_goes_on_to_more_rounds(tmp_path):
   result = run(parts)
   assert result.resumed_from == 2
   assert recorded.rows(parts.folder) == recorded.rows(whole.folder)
+  assert kept_best(parts) == kept_best(whole)
   for name, array in last_state(whole).items():
-    if not name.startswith(('row_sums/', 'state/clients')):
+    if not name.startswith(('row_sums/', 'state/rounds/clients')):
       np.testing.assert_array_equal(array, last_state(parts)[name])
   hparams = json.loads((parts.folder / 'hparams.json').read_text())
   assert hparams['settings']['total_rounds'] == 4
@@ -145,10 +147,14 @@ def test_a_metric_that_there_is_not_is_told_before_anything_is_written(
 
 
 @pytest.mark.exhaustive
-def test_the_best_round_of_a_resumed_run_is_exported(tmp_path, monkeypatch):
-  arguments = ['--task=table', '--target_metric=accuracy:1.1']
+def test_an_average_that_is_resumed_and_exported(tmp_path, monkeypatch):
+  arguments = ['--task=table', '--ema_decay=0.7']
+  arguments += ['--target_metric=ema/accuracy:1.1']
   whole = settings_of(tmp_path, *arguments, name='whole')
   rows = run(whole).rows
+  assert rows[0]['ema/loss'] == rows[0]['validation/loss']
+  assert rows[-1]['ema/loss'] != rows[-1]['validation/loss']
+  assert rows[-1]['test_ema/loss'] and not rows[0].get('test_ema/loss')
   original, calls = rounds.LearningRounds.run, []
 
   def stop(self, cohort, datasets):
@@ -164,13 +170,24 @@ def test_the_best_round_of_a_resumed_run_is_exported(tmp_path, monkeypatch):
   monkeypatch.undo()
   assert run(parts).resumed_from == 3
   assert recorded.rows(parts.folder) == recorded.rows(whole.folder)
-  states = last_state(whole), last_state(parts)
-  for name in (n for n in states[0] if n.startswith('best/')):
-    np.testing.assert_array_equal(states[0][name], states[1][name])
-  told = export.export(parts.folder, tmp_path / 'best', which='best')
-  assert told['round'] == best_round(whole)
-  values = [float(r['validation/sparse_categorical_accuracy']) for r in rows]
-  assert values[told['round']] == max(values[1:])
+  assert kept_best(parts) == kept_best(whole) != []
+
+  described, models = {}, {}
+  for which in ('last', 'best', 'ema'):
+    target = tmp_path / which
+    described[which] = export.export(whole.folder, target, which=which)
+    model = tf.keras.models.load_model(target / 'saved_model', compile=False)
+    models[which] = model.get_weights()[0]
+  assert [d['which'] for d in described.values()] == ['last', 'best', 'ema']
+  best = int(kept_best(whole)[0].removeprefix('best_').partition('.')[0])
+  assert [d['round'] for d in described.values()] == [4, best, 4]
+  assert not np.array_equal(models['last'], models['ema'])
+  state = last_state(whole)
+  np.testing.assert_array_equal(
+    models['ema'], state['state/average/trainable/0']
+  )
+  values = [float(r['ema/sparse_categorical_accuracy']) for r in rows[1:]]
+  assert values[best - 1] == max(values)
 
 
 def model_of(settings):
@@ -189,11 +206,14 @@ def test_training_that_starts_where_another_ended(tmp_path):
   run(first)
   exported = tmp_path / 'exported'
   export.export(first.folder, exported)
+  model = tf.keras.models.load_model(exported / 'saved_model', compile=False)
+  model.save(tmp_path / 'model.h5')
   task = tasks.create('table', data='synthetic')
   for place in (
     first.folder,
     exported,
-    exported / 'weights.safetensors',
+    exported / 'weights.h5',
+    tmp_path / 'model.h5',
   ):
     loaded = initial_weights.load(task.model_fn, place)
     for a, b in zip(loaded.trainable, model_of(first), strict=True):
@@ -209,6 +229,20 @@ def test_training_that_starts_where_another_ended(tmp_path):
   before = recorded.rows(first.folder)
   assert rows[0]['validation/loss'] == before[-1]['validation/loss']
   assert second.identity['initial_weights'] == str(exported)
+
+
+def test_weights_that_do_not_fit(tmp_path):
+  (tmp_path / 'words.h5').write_text('words')
+  other = tf.keras.Sequential([tf.keras.layers.Dense(3, input_shape=(2,))])
+  other.save_weights(tmp_path / 'other.h5')
+  model_fn = tasks.create('digits', data='synthetic').model_fn
+  for name, words in (
+    ('words.h5', 'cannot be loaded into the model of the task'),
+    ('other.h5', 'cannot be loaded into the model of the task'),
+    ('none', 'is neither an export, nor a run, nor a Keras file'),
+  ):
+    with pytest.raises(errors.SettingsError, match=words):
+      initial_weights.load(model_fn, tmp_path / name)
 
 
 @pytest.mark.exhaustive
@@ -313,20 +347,25 @@ def test_the_best_round_by_the_measure_that_was_asked_for_last(
   by_loss = '--target_metric=loss:0'
   short = settings_of(tmp_path, *_SMALL, by_loss)
   run(short)
-  assert best_round(short) == 1
+  assert kept_best(short) == ['best_1.safetensors']
   # Rounds 0 to 4 are there. By distance the best is 3, whose model is gone.
   counter = iter(range(5, 99))
   by_distance = '--target_metric=distance:0'
   run(settings_of(tmp_path, *_SMALL, '--total_rounds=5', by_distance))
   folder = short.folder
-  with pytest.raises(errors.SettingsError, match='compared by another metric'):
+  with pytest.raises(errors.RunError, match='Round 3 is the best by') as error:
     export.export(folder, tmp_path / 'none', which='best')
+  assert 'of round 1' in str(error.value)
   assert not (tmp_path / 'none').exists()
-  # Until a later round is better.
+  # By the loss it still is round 1.
   counter = iter(range(6, 99))
-  run(settings_of(tmp_path, *_SMALL, '--total_rounds=6', by_distance))
+  run(settings_of(tmp_path, *_SMALL, '--total_rounds=6', by_loss))
   told = export.export(folder, tmp_path / 'one', which='best')
-  assert told['round'] == 6
+  assert told['round'] == 1
+  # By distance it is a round that was judged so.
+  run(settings_of(tmp_path, *_SMALL, '--total_rounds=6', by_distance))
+  hparams = json.loads((folder / 'hparams.json').read_text())
+  assert hparams['judged_by'] == 'validation/loss'  # It was finished.
 
 
 @pytest.mark.exhaustive

@@ -5,7 +5,6 @@ import pytest
 from tests import tiers
 from tff_adaptive import algorithms
 from tff_adaptive import training
-from tff_adaptive.lab.training import experiment
 from tff_adaptive.lab.training import reuse
 
 pytestmark = pytest.mark.usefixtures('undrawn')
@@ -40,8 +39,9 @@ _FEW = ('fedadam', 'feddyn', 'moon')
 
 def _metrics(folder, name, method, **numbers):
   settings = training.settings(
-    task='table',
-    data='synthetic',
+    task='digits',
+    digits_num_clients=4,
+    max_elements_per_client=20,
     algorithm=method,
     total_rounds=2,
     experiment_name=name,
@@ -88,23 +88,6 @@ def _check(method, folder):
 )
 def test_a_shared_round_gives_the_same_bits(method, tmp_path):
   _check(method, tmp_path)
-
-
-def test_a_task_without_files_is_prepared_once():
-  def task(**more):
-    return experiment.create_task(
-      training.settings(task='quadratics', algorithm='fedadam', **more)
-    )
-
-  first = task(client_learning_rate=0.1)
-  assert task(client_learning_rate=0.2) is first
-  for more in ({'seed': 1}, {'validation_split': 'examples'}):
-    assert task(**more) is not first
-  from_files = dict(task='table', data='synthetic')
-  one, other = (
-    experiment.create_task(training.settings(**from_files)) for _ in range(2)
-  )
-  assert one is not other  # Files may change.
 
 
 @pytest.mark.slow

@@ -7,8 +7,6 @@ from tests import recorded
 from tests import tiers
 from tff_adaptive.lab.commands import command_line
 
-pytestmark = pytest.mark.usefixtures('undrawn')
-
 _TASK = '''
 import collections
 import keras
@@ -156,7 +154,7 @@ _OF_CLASSES = ['f1_score_0', 'f1_score_1', 'f1_score_2']
 @pytest.mark.parametrize(
   'metric, columns',
   tiers.exhaustive_but(
-    [('f1_3', _OF_CLASSES)],
+    [('precision', ['precision']), ('f1_3', _OF_CLASSES)],
     [
       ('own', ['own']),
       ('precision', ['precision']),

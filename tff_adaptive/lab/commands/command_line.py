@@ -4,13 +4,13 @@ The implementation of `main.py` and of the installed command `tff-adaptive`.
 TensorFlow is imported only by commands that compute.
 """
 
-import errno
 import gc
 import importlib.metadata
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, Optional, TextIO
 
 # Hides TensorFlow's log messages at startup; errors are raised regardless.
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
@@ -132,24 +132,56 @@ def main(arguments: Sequence[str]) -> int:
     return 128 + signal.SIGINT
 
 
+class _Output:
+  """Standard output, whose full disk does not end a run.
+
+  Attributes:
+    error: The last error of writing, if any.
+  """
+
+  def __init__(self, stream: TextIO):
+    self._stream = stream
+    self.error: Optional[OSError] = None
+
+  def __getattr__(self, name: str) -> Any:
+    return getattr(self._stream, name)
+
+  def write(self, text: str) -> int:
+    self._try(self._stream.write, text)
+    return len(text)
+
+  def flush(self) -> None:
+    self._try(self._stream.flush)
+
+  def _try(self, function: Callable[..., Any], *arguments: Any) -> None:
+    try:
+      function(*arguments)
+    except BrokenPipeError:
+      raise
+    except OSError as e:
+      self.error = e
+
+
 def run() -> None:
   """Runs the installed command."""
   # Importing TensorFlow and tracing make a million objects that stay.
   gc.set_threshold(20_000, 20, 20)
   if sys.stdout is None:  # A shell's `>&-`.
     sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), 'w')
+  output = _Output(sys.stdout)
+  sys.stdout = output
   try:
     code = main(sys.argv[1:])
-    sys.stdout.flush()
+    output.flush()
   except BrokenPipeError:  # The reader, such as `head`, has closed the pipe.
     code = 128 + signal.SIGPIPE
-  except OSError as e:
-    if e.errno != errno.ENOSPC:
-      raise
-    # Files of runs have errors of their own.
-    print(f'Standard output cannot be written: {e.strerror}.', file=sys.stderr)
-    code = 1
-  if code:
+  if output.error is not None:
+    print(
+      f'Standard output cannot be written: {output.error.strerror}.',
+      file=sys.stderr,
+    )
+    code = code or 1
+  if code == 128 + signal.SIGPIPE or output.error is not None:
     # Python flushes once more when it ends.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
   sys.exit(code)

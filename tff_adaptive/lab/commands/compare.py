@@ -33,6 +33,14 @@ def build_options() -> options_lib.Options:
     TARGET,
     metric_names.DIRECTION,
     parameters.Parameter(
+      'format',
+      Literal['text', 'csv', 'markdown', 'latex'],
+      'text',
+      'text: every run, and means over seeds per method. Other formats: only '
+      'the means, with confidence intervals, for spreadsheets and papers '
+      '(LaTeX with booktabs).',
+    ),
+    parameters.Parameter(
       'select',
       Literal.__getitem__(tuple(scores.RULES)),
       None,
@@ -48,8 +56,10 @@ def directions(values: Mapping[str, Any]) -> dict[str, bool]:
   Raises:
     SettingsError: If it cannot be parsed.
   """
-  with options_lib.refusals():
+  try:
     return metric_names.parse_directions(values['metric_direction'])
+  except parameters.ParameterError as e:
+    raise options_lib.refusal(e) from e
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -65,5 +75,9 @@ def main(arguments: Sequence[str]) -> int:
   )
   for complaint in left_out:
     print(f'Left out: {complaint}', file=sys.stderr)
-  print(compare.tables(runs, values['target'], values['select']))
+  form, select = values['format'], values['select']
+  if form == 'text':
+    print(compare.tables(runs, values['target'], select))
+  else:
+    print(compare.means(runs, form, values['target'], select), end='')
   return 0

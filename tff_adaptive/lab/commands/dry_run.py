@@ -3,11 +3,10 @@
 from typing import Any, Optional
 
 import tasks
-from tff_adaptive.lab.flags import options
 from tff_adaptive.lab.flags import presets
 from tff_adaptive.lab.flags import settings as settings_lib
-from tff_adaptive.lab.recording import trackers
 from tff_adaptive.lab.training import experiment
+from tff_adaptive.lab.training.participation import availability
 from tff_adaptive.lab.training.participation import cohorts
 
 
@@ -23,8 +22,7 @@ def describe(
   Raises:
     SettingsError: If the experiment could not run.
   """
-  with options.refusals():
-    trackers.build(settings.trackers)
+  experiment.build_trackers(settings)
   experiment.prepare(settings)
   experiment.check_data(settings)
   experiment.announce()
@@ -60,7 +58,27 @@ def describe(
     )
   except ValueError as e:
     lines.append(f'bytes per round: unknown, because {e}')
+    return '\n'.join(lines)
+  if settings.runtime != 'native':
+    lines.append(_describe_lockstep(settings, traffic.down))
   return '\n'.join(lines)
+
+
+def _describe_lockstep(settings: settings_lib.Settings, received: int) -> str:
+  """Says whether clients train together, and why."""
+  import tensorflow as tf  # pylint: disable=g-import-not-at-top
+
+  from tff_adaptive.runtime import sharing  # pylint: disable=g-import-not-at-top
+
+  choice = settings.vectorize_clients or 'auto'
+  on_gpu = bool(tf.config.list_logical_devices('GPU'))
+  how = 'one at a time'
+  if sharing.train_together(choice, received, on_gpu):
+    how = 'together, if the model allows it'
+  why = 'by --vectorize_clients'
+  if choice == 'auto':
+    why = f'a client receives {received / 2**20:.2f} MiB'
+  return f'clients train {how} ({why})'
 
 
 def _heading(settings: settings_lib.Settings, task: Any) -> list[str]:
@@ -77,6 +95,8 @@ def _heading(settings: settings_lib.Settings, task: Any) -> list[str]:
     f'clients      {whose}, {settings.total_rounds:,} rounds',
     f'runtime      {settings.runtime}',
   ]
+  if words := availability.describe(settings):
+    lines.append(f'time         {words}')
   if info.published:
     lines.append(
       f'published    {info.published.rounds:,} rounds of '

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Optional
 
 import numpy as np
-import safetensors.numpy
 
 import tasks
 from tff_adaptive import errors
@@ -20,6 +19,8 @@ from tff_adaptive.lab.flags import resolving
 from tff_adaptive.lab.flags import settings as settings_lib
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import formatting
+from tff_adaptive.lab.recording import metric_names
+from tff_adaptive.lab.recording import tables
 from tff_adaptive.lab.report import runs as results
 from tff_adaptive.lab.training import experiment
 from tff_adaptive.lab.training.loop import ending
@@ -28,7 +29,7 @@ from tff_adaptive.lazy import tff
 
 USAGE = """export RUN DIR
 
-Exports the model of RUN to the new folder DIR: its weights, a SavedModel and,
+Exports the model of RUN to the new folder DIR: Keras weights, a SavedModel and,
 for Keras 3 models, a .keras file. None of them needs TensorFlow Federated.
         """
 
@@ -50,10 +51,10 @@ def build_options() -> options_lib.Options:
     ),
     parameters.Parameter(
       'which',
-      Literal['last', 'best'],
+      Literal['last', 'best', 'ema'],
       'last',
-      'Model to export: of the last checkpoint, or of the best round on '
-      'validation data.',
+      'Model to export: of the last checkpoint, of the best round on '
+      'validation data, or the moving average of --ema_decay.',
     ),
     parameters.Parameter(
       'diverged',
@@ -183,12 +184,11 @@ def export(
 
   Args:
     path: The run's folder.
-    target: The folder to create, with `saved_model/`, `export.json`,
-      `weights.safetensors` and `weights.h5`, or `model.keras` and
-      `model.weights.h5` of a Keras 3 model.
+    target: The folder to create, with `saved_model/`, `export.json` and
+      `weights.h5`, or `model.keras` and `model.weights.h5` of a Keras 3 model.
     cache_dir: Folder of the task's data, if its model depends on them. Other
       models are built from synthetic data of the same shapes by default.
-    which: 'last' or 'best', as --which.
+    which: 'last', 'best' or 'ema', as --which.
     diverged: Whether to export a model with weights that are not finite.
     task: 'package.module:function', if the run's task is external code.
     model: The function of the run's model, likewise.
@@ -226,7 +226,6 @@ def export(
   # pylint: disable=g-import-not-at-top
   from tff_adaptive import tff_internals
   from tff_adaptive.lab.commands import saved_models
-  from tff_adaptive.lab.training import initial_weights
 
   described: dict[str, Any] = {
     'task': settings.task,
@@ -246,7 +245,6 @@ def export(
       task=settings.task,
       logits=tff_internals.ends_in_logits(trained),
     )
-    _write_weights(aside / initial_weights.EXPORTED, trained)
     text = json.dumps(described, indent=2) + '\n'
     files.write_atomically(aside / 'export.json', text.encode('utf-8'))
     if target.is_dir():
@@ -260,21 +258,10 @@ def export(
   return described
 
 
-def _write_weights(path: pathlib.Path, model: Any) -> None:
-  """Writes weights by name, unless several have the same."""
-  from tff_adaptive import models  # pylint: disable=g-import-not-at-top
-
-  weights = [*model.trainable_variables, *model.non_trainable_variables]
-  names = models.weight_names(model)
-  if len({*names}) == len(names):
-    arrays = {n: np.asarray(w) for n, w in zip(names, weights, strict=True)}
-    files.write_atomically(path, safetensors.numpy.save(arrays))
-
-
 def _reserve(file: pathlib.Path, model: Any) -> None:
   """Raises `OSError` unless a folder has room for a model.
 
-  TensorFlow crashes where a disk is full. A model is written up to four times,
+  TensorFlow crashes where a disk is full. A model is written up to three times,
   beside its graph.
 
   Args:
@@ -282,7 +269,7 @@ def _reserve(file: pathlib.Path, model: Any) -> None:
     model: The model.
   """
   weights = [*model.trainable_variables, *model.non_trainable_variables]
-  size = sum(4 * np.asarray(w).nbytes + 2**16 for w in weights) + 2**16
+  size = sum(3 * np.asarray(w).nbytes + 2**16 for w in weights) + 2**16
   with open(file, 'wb') as reserved:
     for begin in range(0, size, 2**20):
       reserved.write(bytes(min(2**20, size - begin)))
@@ -335,13 +322,13 @@ def _restore(
     )
   initial = tff.learning.models.ModelWeights.from_model(model)
   rounds: Any = parts.build_rounds(settings, task.model_fn, built, initial)
+  if which == 'ema' and settings.ema_decay is None:
+    raise errors.SettingsError(
+      f'{folder.path} has no averaged model: it ran without --ema_decay.'
+    )
   kept = checkpoints.Checkpoints(folder.checkpoints, run=folder.identity)
   try:
-    found = kept.load_latest(
-      rounds.program_state,
-      row_sums=records.ROW_SUMS,
-      best=best.Best(ending.NO_GOAL, rounds.model_weights()).saved,
-    )
+    found = kept.load_latest(rounds.program_state, row_sums=records.ROW_SUMS)
   except errors.RunError as e:
     if not isinstance(e.__cause__, checkpoints.OtherStateError):
       raise
@@ -359,17 +346,43 @@ def _restore(
   rounds.restore_model(found.state)
   round_number, weights = found.round_number, rounds.model_weights()
   if which == 'best':
-    round_number, weights = found.more['best'].values()
-    if not round_number:
-      raise errors.SettingsError(
-        f'{folder.path} has no model of its best round: it was never evaluated '
-        'after the first round, or rounds were compared by another metric '
-        '(--target_metric) then; use --which=last for the last checkpoint.'
-      )
+    weights = tf.nest.map_structure(np.asarray, weights)
+    number = _best_round(folder, round_number)
+    round_number, weights = best.load(
+      folder.checkpoints, folder.identity, weights, number
+    )
+  elif which == 'ema':
+    weights = rounds.models('validation')['ema']
   weights.assign_weights_to(model)
   if isinstance(model, adapters.AdaptedModel):
     model = model.merge()
-  return int(round_number), model
+  return round_number, model
+
+
+def _best_round(folder: files.RunFolder, last_round: int) -> Optional[int]:
+  """Finds the best round by the run's most recent goal.
+
+  Args:
+    folder: The run's folder.
+    last_round: Round of its last checkpoint.
+
+  Returns:
+    The round; `None` for a run of an earlier version, which recorded no goal.
+
+  Raises:
+    RunError: If the model of that round was not saved.
+  """
+  from tff_adaptive.lab.recording import best  # pylint: disable=g-import-not-at-top
+
+  hparams = folder.read_hparams() or {}
+  judged_by = hparams.get('judged_by')
+  if not isinstance(judged_by, str):
+    return None
+  rows = tables.RowFile(folder.metrics).numbers
+  directions = metric_names.merge_directions(hparams.get('metric_directions'))
+  return best.round_of(
+    folder.checkpoints, rows, judged_by, last_round, directions
+  )
 
 
 def main(arguments: Sequence[str]) -> int:

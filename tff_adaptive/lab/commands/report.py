@@ -32,6 +32,13 @@ def build_options() -> options_lib.Options:
     ),
     compare.TARGET,
     metric_names.DIRECTION,
+    parameters.Parameter(
+      'single_runs',
+      bool,
+      False,
+      'Draw one line per run, instead of means over seeds with confidence '
+      'bands.',
+    ),
     parameters.Parameter('output', str, None, 'Output folder; by default DIR.'),
   )
 
@@ -51,6 +58,7 @@ def main(arguments: Sequence[str]) -> int:
     pathlib.Path(words[0]),
     select=values['select'],
     output=None if output is None else pathlib.Path(output),
+    apart=values['single_runs'],
     target=values['target'],
     directions=compare.directions(values),
   )

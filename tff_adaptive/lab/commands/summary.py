@@ -8,6 +8,9 @@ from tff_adaptive.lab.recording import formatting
 from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lazy import pandas as pd
 
+# Groups of per-client tests, and what is said after them.
+_CLIENT_TESTS = {'per_client': '', 'per_client_tuned': ', fine-tuned'}
+
 
 def summary(rows: Any, folder: files.RunFolder, seconds: Any = None) -> str:
   """Renders the summary of a run as text.
@@ -37,9 +40,9 @@ def summary(rows: Any, folder: files.RunFolder, seconds: Any = None) -> str:
       shown[names.index('num_examples')] = f'{part["num_examples"]:,.0f}'
     cells.append([split, f'{part["round"]:.0f}', *shown])
   lines = formatting.aligned(cells, left=1)
-  if metric_names.VIRTUAL_SECONDS in table:
-    time = table[metric_names.VIRTUAL_SECONDS].max()
-    lines.append(f'time     {formatting.duration(time)} of virtual time')
+  for group, when in _CLIENT_TESTS.items():
+    lines += _clients(_last(table, group), when)
+  lines += _virtual(table)
   evaluation = (folder.read_hparams() or {}).get('evaluation')
   if evaluation:
     lines.append(f'splits   {evaluation}')
@@ -67,3 +70,55 @@ def _last(table: Any, group: str) -> Any:
   last = part.iloc[-1].dropna().rename(lambda n: n.removeprefix(f'{group}/'))
   last['round'] = table['round'][part.index[-1]]
   return last
+
+
+def _clients(last: Any, when: str) -> list[str]:
+  """Renders the per-client tests, a line per group; empty without them."""
+  found = [n.removesuffix('/mean') for n in last.index if n.endswith('/mean')]
+  name = metric_names.main_metric(dict.fromkeys(found)) or 'loss'
+  if name not in found:
+    return []
+  mean, spread, worst = (
+    formatting.number(last[f'{name}/{part}'])
+    for part in ('mean', 'std', 'worst_decile')
+  )
+  return [
+    f'clients  {metric_names.short(name)} {mean} (std {spread}, worst tenth '
+    f'{worst}) over {last["clients"]:,.0f}{when}'
+  ]
+
+
+def _virtual(table: Any) -> list[str]:
+  """Renders virtual time, answers and staleness; empty if not simulated."""
+  lines = []
+  if metric_names.VIRTUAL_SECONDS in table:
+    time = table[metric_names.VIRTUAL_SECONDS].max()
+    lines.append(f'time     {formatting.duration(time)} of virtual time')
+  if 'virtual/selected' in table:
+    drawn, answered, dropped, late = (
+      int(table[name].sum())
+      for name in (
+        'virtual/selected',
+        'clients/count',
+        'virtual/dropped',
+        'virtual/late',
+      )
+    )
+    line = (
+      f'answers  {answered:,} of {drawn:,} clients drawn; {dropped:,} dropped '
+      f'out, {late:,} came too late'
+    )
+    # In asynchronous runs only.
+    if under_way := drawn - answered - dropped - late:
+      line += f', {under_way:,} still under way'
+    lines.append(line)
+  if 'staleness/mean' in table:
+    # Mean of rounds, weighted by the number of answers that counted.
+    ages = table.dropna(subset='staleness/mean')
+    counts = ages['clients/count']
+    mean = (ages['staleness/mean'] * counts).sum() / counts.sum()
+    lines.append(
+      f'stale    {formatting.number(mean)} server steps on average, '
+      f'{table["staleness/max"].max():,.0f} at most'
+    )
+  return lines

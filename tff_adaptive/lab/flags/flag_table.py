@@ -58,11 +58,15 @@ class Flag:
     parameter: The parameter that it sets, or one of several.
     task: The task that it belongs to, if any.
     option: The option of that task.
+    takers: Names of what takes a hyperparameter, with the parameter there.
   """
 
   parameter: parameters.Parameter
   task: str = ''
   option: str = ''
+  takers: list[tuple[str, parameters.Parameter]] = dataclasses.field(
+    default_factory=list
+  )
 
   @property
   def name(self) -> str:
@@ -88,8 +92,9 @@ class FlagTable:
     """
     self.general = {p.name: Flag(p) for p in (*_general(), *more)}
     self.algorithm: dict[str, Flag] = {}
-    for parameter in _hyperparameters():
-      self.algorithm.setdefault(parameter.name, Flag(parameter))
+    for taker, parameter in _hyperparameters():
+      flag = self.algorithm.setdefault(parameter.name, Flag(parameter))
+      flag.takers.append((taker, parameter))
     # A user's own task may be slow to import, or missing.
     self.task = {
       flag.name: flag
@@ -176,21 +181,21 @@ class FlagTable:
     return parameters.ParameterError(name, f'There is no flag {{}}; {hint}.')
 
 
-def _hyperparameters() -> Iterator[parameters.Parameter]:
-  """Yields the hyperparameters of all methods and optimizers."""
-  for method in methods.table().values():
+def _hyperparameters() -> Iterator[tuple[str, parameters.Parameter]]:
+  """Yields each hyperparameter with the name of what takes it."""
+  for name, method in methods.table().items():
     own = plan.optimizers_of(method)
     for slot in plan.slots_of(method, own).values():
       side = slot.piece
       # Optimizers that users can choose are listed by themselves.
       chosen = side in own and own[side] in optimizers.names(side)
       if not chosen and slot.parameter.name not in DECIDED:
-        yield slot.parameter
+        yield name, slot.parameter
   for side in optimizers.SIDES:
     for name in optimizers.names(side):
       for argument, parameter in optimizers.parameters_of(side, name).items():
         public = optimizers.public_name(side, argument, name)
-        yield parameter.named(public)
+        yield f'{side} {name}', parameter.named(public)
 
 
 def _of_task(task: str) -> list[Flag]:

@@ -245,6 +245,11 @@ class AsGiven(parameters.Described):
   ends (early stopping).
   """
 
+  ema_decay: Optional[parameters.Fraction] = None
+  """Decay of an exponential moving average of the model over rounds, which is
+  also evaluated; by default none.
+  """
+
   evaluate_clients: Optional[str] = None
   """Number of clients, sampled by the seed, on which the trained model is
   tested individually, or all; by default none.
@@ -254,6 +259,14 @@ class AsGiven(parameters.Described):
   """Fraction of each client's examples held out for that test, if the task has
   no test data per client; by default a fifth.
   """
+
+  finetune_epochs: Optional[parameters.Count] = None
+  """Epochs of fine-tuning on a client's training data, after which the model is
+  tested on that client again.
+  """
+
+  finetune_learning_rate: Optional[parameters.Positive] = None
+  """Learning rate of SGD in these epochs; by default the clients' own."""
 
   rounds_per_checkpoint: parameters.Count = 50
   """Number of rounds between checkpoints."""
@@ -291,9 +304,8 @@ class AsGiven(parameters.Described):
   """
 
   client_state_mib: parameters.NonNegativeInt = 2048
-  """Memory for client states (scaffold, feddyn and others), in MiB, besides
-  those that changed since the last checkpoint; a file in the run's folder holds
-  what exceeds it.
+  """Memory for client states (scaffold, feddyn and others), in MiB; a file in
+  the run's folder holds what exceeds it.
   """
 
 
@@ -313,9 +325,10 @@ NEEDS: Mapping[str, Sequence[str]] = {
   'over_selection': ABSENCE,
   **dict.fromkeys(('concurrency', 'staleness'), ('asynchronous',)),
   **dict.fromkeys(
-    ('client_test_share', 'evaluate_clients_under_dp'),
+    ('client_test_share', 'finetune_epochs', 'evaluate_clients_under_dp'),
     ('evaluate_clients',),
   ),
+  'finetune_learning_rate': ('finetune_epochs',),
   **dict.fromkeys(
     ('lora_rule', 'lora_alpha', 'lora_targets', 'lora_also_train'),
     ('lora_rank',),

@@ -1,5 +1,7 @@
 """The help text of flags."""
 
+from typing import Any
+
 from tff_adaptive import parameters
 from tff_adaptive.lab.flags import flag_table
 from tff_adaptive.lab.flags import options
@@ -44,6 +46,8 @@ _SECTIONS = {
     'dry_run',
   ),
 }
+# Takers of a hyperparameter are listed by name up to this many.
+_MOST_TAKERS = 8
 # Hyperparameters of the short help.
 _USUAL = (
   'client_learning_rate',
@@ -80,7 +84,7 @@ def full(table: flag_table.FlagTable) -> str:
   groups = {
     '\nAdvanced:': [flag.parameter for flag in advanced],
     '\nAll hyperparameters:': [
-      _shared(flag) for _, flag in sorted(table.algorithm.items())
+      _by_taker(flag) for _, flag in sorted(table.algorithm.items())
     ],
     '\nSpecific to one task:': [
       flag.parameter for _, flag in sorted(table.task.items())
@@ -96,5 +100,22 @@ def of_task(table: flag_table.FlagTable, task: str) -> str:
 
 
 def _shared(flag: flag_table.Flag) -> parameters.Parameter:
-  """Returns a flag's parameter without its default, which methods set."""
+  """Returns a flag's parameter without its default, which takers set."""
   return flag.parameter.named(flag.name, default=None)
+
+
+def _by_taker(flag: flag_table.Flag) -> parameters.Parameter:
+  """Returns a flag's parameter with a text for each taker, if texts differ."""
+  meanings: dict[str, dict[str, Any]] = {}
+  for taker, parameter in flag.takers:
+    meanings.setdefault(parameter.help, {})[taker] = parameter.default
+  if len(meanings) < 2:
+    return _shared(flag)
+  texts = []
+  for text, takers in meanings.items():
+    several = len(takers) > _MOST_TAKERS
+    who = 'the other methods' if several else ', '.join(takers)
+    defaults = [*dict.fromkeys(takers.values())]
+    default = options.default_of(defaults[0]) if len(defaults) == 1 else ''
+    texts.append(f'{who}: {text}{default}')
+  return flag.parameter.named(flag.name, default=None, help='\n'.join(texts))

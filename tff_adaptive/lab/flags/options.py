@@ -1,10 +1,9 @@
 """Parsing of a command's own flags, and their help."""
 
-import contextlib
 import difflib
 import os
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from absl import flags as absl_flags
@@ -16,15 +15,6 @@ from tff_adaptive import parameters
 def refusal(error: parameters.ParameterError) -> errors.SettingsError:
   """Converts an error about a hyperparameter to one about its flag."""
   return errors.SettingsError(error.told(lambda name: f'--{name}'))
-
-
-@contextlib.contextmanager
-def refusals() -> Iterator[None]:
-  """Converts errors about hyperparameters to errors about their flags."""
-  try:
-    yield
-  except parameters.ParameterError as e:
-    raise refusal(e) from e
 
 
 def default_of(value: Any) -> str:
@@ -136,13 +126,15 @@ class Options:
     values: dict[str, Any] = {}
     for name, parameter in self._declared.items():
       text = given.get(name)
-      with refusals():
+      try:
         if isinstance(self.values[name], absl_flags.MultiFlag):
           values[name] = [parameter.parse(one) for one in text or ()]
         else:
           values[name] = (
             parameter.default if text is None else parameter.parse(f'{text}')
           )
+      except parameters.ParameterError as e:
+        raise refusal(e) from e
     return values, rest
 
   def read(self, arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:

@@ -61,8 +61,10 @@ class Flags(options.Options):
       SettingsError: If a task's function does not exist, or a name is taken.
     """
     for task in tasks:
-      with options.refusals():
+      try:
         self._declare(self._table.know(task))
+      except parameters.ParameterError as e:
+        raise options.refusal(e) from e
 
   def kind(self, name: str) -> type:
     """Returns the type of a flag's values."""
@@ -138,8 +140,10 @@ class Flags(options.Options):
     Raises:
       SettingsError: If there is no such task.
     """
-    with options.refusals():
+    try:
       resolving.check_task(task)
+    except parameters.ParameterError as e:
+      raise options.refusal(e) from e
     self.know(task)
     return flag_help.of_task(self._table, task)
 

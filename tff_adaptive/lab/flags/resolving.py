@@ -316,6 +316,10 @@ def _check(general: dict[str, Any], plan: plan_lib.Plan, given: Given) -> None:
     ParameterError: If flags and plan contradict each other.
   """
   private, asynchronous = plan.private, general['asynchronous']
+  rate = plan.values.get('client_learning_rate')
+  tunes = (
+    general['finetune_epochs'] and general['finetune_learning_rate'] is None
+  )
   late = (
     '{} cannot be combined with differential privacy: which clients answer in '
     'time depends on their numbers of examples, and cohorts must not depend on '
@@ -353,10 +357,18 @@ def _check(general: dict[str, Any], plan: plan_lib.Plan, given: Given) -> None:
       'measurements at one model, and asynchronous clients start from '
       'different models.',
     ),
+    (
+      tunes and not rate,
+      'finetune_epochs',
+      '{} needs {finetune_learning_rate}: the clients of this run have no '
+      'learning rate to default to.',
+    ),
   ):
     if applies:
       raise parameters.ParameterError(name, problem, method=plan.method.name)
   _check_epochs(general['client_epochs_per_round'], plan, given)
+  if tunes:
+    general['finetune_learning_rate'] = rate
   for name, needed, value in (
     ('client_test_share', 'evaluate_clients', _CLIENT_TEST_SHARE),
     ('concurrency', 'asynchronous', general['clients_per_round']),

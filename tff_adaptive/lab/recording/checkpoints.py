@@ -29,7 +29,7 @@ from tff_adaptive import errors
 from tff_adaptive.lab.recording import files
 
 KEEP = 3
-FORMAT = 'tff-adaptive checkpoint 5'
+FORMAT = 'tff-adaptive checkpoint 4'
 _Arrays = Mapping[str, np.ndarray]
 _UNREADABLE = (
   safetensors.SafetensorError,
@@ -103,7 +103,18 @@ def read(
     DamagedError: If the file is damaged or not the expected checkpoint.
     FileNotFoundError: If the file does not exist.
   """
-  manifest, arrays = load(path)
+  try:
+    files.check_regular(path)
+    # In a memory-mapped file, a disk fault would kill the process.
+    with safetensors.safe_open(path, 'np', backend='pread') as file:
+      manifest = file.metadata() or {}
+      arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+  except FileNotFoundError:
+    raise
+  except _UNREADABLE as e:
+    raise errors.DamagedError(
+      f'{path} cannot be read as a checkpoint: {errors.reason(e)}.'
+    ) from e
   found = str(manifest.get('format'))
   wrong = None
   if found != FORMAT:
@@ -132,27 +143,6 @@ def read(
   return arrays
 
 
-def load(path: pathlib.Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
-  """Reads the metadata and the arrays of any safetensors file.
-
-  Raises:
-    DamagedError: If it is none, or cannot be read.
-    FileNotFoundError: If the file does not exist.
-  """
-  try:
-    files.check_regular(path)
-    # In a memory-mapped file, a disk fault would kill the process.
-    with safetensors.safe_open(path, 'np', backend='pread') as file:
-      arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-      return file.metadata() or {}, arrays
-  except FileNotFoundError:
-    raise
-  except _UNREADABLE as e:
-    raise errors.DamagedError(
-      f'{path} cannot be read as safetensors: {errors.reason(e)}.'
-    ) from e
-
-
 def _kind(array: Optional[np.ndarray]) -> Optional[str]:
   if array is None:
     return None
@@ -175,14 +165,6 @@ def named(state: Any, prefix: str) -> dict[str, np.ndarray]:
   if len(arrays) != len(leaves):
     raise ValueError('Two leaves of the state have the same path.')
   return arrays
-
-
-def _named_all(structures: Mapping[str, Any]) -> dict[str, np.ndarray]:
-  return {
-    name: array
-    for prefix, structure in structures.items()
-    for name, array in named(structure, prefix).items()
-  }
 
 
 def packed(structure: Any, prefix: str, arrays: _Arrays) -> Any:
@@ -212,12 +194,12 @@ class Checkpoint:
   Attributes:
     round_number: The round.
     state: The state from which the run resumes.
-    more: What else was saved with it, by name.
+    row_sums: Number and checksum of the rows up to that round, by table.
   """
 
   round_number: int
   state: Any
-  more: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  row_sums: _Arrays
 
 
 class Checkpoints:
@@ -250,18 +232,20 @@ class Checkpoints:
     """Returns the file of a round's checkpoint."""
     return self._folder / f'round_{round_number}.safetensors'
 
-  def save(self, state: Any, round_number: int, **more: Any) -> None:
+  def save(
+    self, state: Any, round_number: int, row_sums: Optional[_Arrays] = None
+  ) -> None:
     """Saves the state after a round, then removes all but the last few.
 
     Args:
       state: A structure of arrays and numbers.
       round_number: The round.
-      **more: Further structures to save with it.
+      row_sums: Number and checksum of the rows up to that round, by table.
 
     Raises:
       RunError: If the checkpoint cannot be written; earlier ones are kept.
     """
-    arrays = _named_all(dict(state=state, **more))
+    arrays = {**named(state, 'state'), **named(row_sums or {}, 'row_sums')}
     try:
       files.make_folder(self._folder)
       write(
@@ -287,7 +271,7 @@ class Checkpoints:
     self,
     structure: Any,
     restore: Callable[[Any], None] = lambda state: None,
-    **more: Any,
+    row_sums: Optional[_Arrays] = None,
   ) -> Optional[Checkpoint]:
     """Loads the latest intact checkpoint of this run.
 
@@ -300,7 +284,7 @@ class Checkpoints:
       restore: Called with the loaded state. If it raises `DamagedError`,
         because something that the state refers to is damaged, the previous
         checkpoint is tried.
-      **more: Structures like those that `save` was given.
+      row_sums: Arrays like those that `save` was given.
 
     Returns:
       The checkpoint, or `None` if none was ever saved.
@@ -309,7 +293,8 @@ class Checkpoints:
       RunError: If no saved checkpoint is usable; its cause is the error of the
         latest.
     """
-    like = _named_all(dict(state=structure, **more))
+    sums = row_sums or {}
+    like = {**named(structure, 'state'), **named(sums, 'row_sums')}
     damaged: dict[int, Exception] = {}
     for round_number in reversed(self.rounds):
       try:
@@ -328,8 +313,7 @@ class Checkpoints:
         continue
       for number, error in damaged.items():
         self._set_aside(number, errors.reason(error))
-      others = {name: packed(s, name, arrays) for name, s in more.items()}
-      return Checkpoint(round_number, state, others)
+      return Checkpoint(round_number, state, packed(sums, 'row_sums', arrays))
     if damaged:
       latest = damaged[max(damaged)]
       raise errors.RunError(

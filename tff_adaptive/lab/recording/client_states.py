@@ -5,7 +5,7 @@ import math
 import pathlib
 import sqlite3
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Optional
 
 import numpy as np
@@ -47,9 +47,10 @@ class ClientStates:
   """Versioned client states, restorable to the versions of checkpoints.
 
   Clients without a stored state have the initial one. States that changed since
-  the last checkpoint are held in memory, and so are others, up to a limit.
-  `save` writes the changed ones in one transaction, before the checkpoint is
-  written. Whenever a run is killed, the file holds the states of the last
+  the last checkpoint are held in memory, and so are unchanged ones, up to a
+  limit. `save` writes the changed ones in one transaction, before the
+  checkpoint is written; beyond the limit they are written earlier, in the same
+  transaction. Whenever a run is killed, the file holds the states of the last
   checkpoint and of the three before it. A checkpoint holds the version, the
   number of clients that have a state, and the sum of their checksums.
 
@@ -70,7 +71,7 @@ class ClientStates:
       fresh: The initial state of a client: the result of the process's
         `initialize_client_state`.
       path: The file. Without one, states cannot be resumed.
-      memory_bytes: Memory for states that are in the file.
+      memory_bytes: Memory for states; a round's changes may exceed it.
     """
     self._fresh = fresh
     # By position, so that it does not matter which containers runtimes return.
@@ -84,6 +85,9 @@ class ClientStates:
     self._version = 0
     self._held: dict[str, list[np.ndarray]] = {}
     self._changed: set[str] = set()
+    # Whether the open transaction has states of the next version.
+    self._spilled = False
+    self._lost = ''
 
   def of(self, clients: Sequence[str]) -> list[Any]:
     """Returns the states of clients, in their order.
@@ -94,14 +98,14 @@ class ClientStates:
     return [self._of(client) for client in clients]
 
   def _of(self, client: str) -> Any:
-    if client not in self._held and self._version:
+    if client not in self._held and (self._version or self._spilled):
       with self._reading():
         row = (
           self._open()
           .execute(
             'SELECT checksum, leaves FROM states WHERE client = ? AND '
             'version <= ? ORDER BY version DESC LIMIT 1',
-            (_key(client), self._version),
+            (_key(client), self._version + self._spilled),
           )
           .fetchone()
         )
@@ -119,7 +123,16 @@ class ClientStates:
       self._changed.add(client)
 
   def snapshot(self) -> Any:
-    """Returns a snapshot for `roll_back`, valid until `save`."""
+    """Returns a snapshot for `roll_back`, valid until the next one or `save`.
+
+    Raises:
+      RunError: If the file cannot be written.
+    """
+    if self._is_full:
+      with self._writing() as file:
+        self._write(file)
+      self._spilled = self._spilled or bool(self._changed)
+      self._held, self._changed = {}, set()
     return dict(self._held), set(self._changed)
 
   def roll_back(self, snapshot: Any) -> None:
@@ -132,20 +145,23 @@ class ClientStates:
     """Commits all states; returns the entries for a checkpoint.
 
     Raises:
-      RunError: If the file cannot be written; memory still holds the states.
+      RunError: If the file cannot be written.
     """
     count = total = 0
-    version = self._version + bool(self._changed)
+    version = self._version + (self._spilled or bool(self._changed))
     if version:
-      try:
-        count, total = self._write(self._open(), version)
-      except _COMPLAINTS as e:
-        self.close()
-        raise errors.RunError(
-          f'The client states cannot be written to {self._path}: {_reason(e)}.'
-        ) from e
-    self._version, self._changed = version, set()
-    if len(self._held) * self._dtype.itemsize > self._memory_bytes:
+      with self._writing() as file:
+        self._write(file)
+        # Last, because pages freed here are reused by the next transaction
+        # without a journal.
+        file.execute(_REPLACED, (version - checkpoints.KEEP,))
+        count, total = file.execute(
+          f'SELECT count(*), sum(checksum) FROM ({_CURRENT.format("")})',
+          (version,),
+        ).fetchone()
+        file.execute('COMMIT')
+    self._version, self._changed, self._spilled = version, set(), False
+    if self._is_full:
       self._held = {}
     return {
       'version': np.int64(version),
@@ -153,53 +169,34 @@ class ClientStates:
       'checksum': np.int64(total),
     }
 
-  def _write(self, file: sqlite3.Connection, version: int) -> tuple[int, int]:
-    """Writes changed states; returns the number and sum of all checksums."""
-    file.execute('BEGIN IMMEDIATE')
-    file.execute('DELETE FROM states WHERE version > ?', (self._version,))
-    for client in self._changed:
-      key = _key(client)
-      data = np.array([tuple(self._held[client])], self._dtype).tobytes()
-      checksum = zlib.crc32(data, zlib.crc32(key))
-      row = (key, version, checksum, data)
-      file.execute('INSERT INTO states VALUES (?, ?, ?, ?)', row)
-    # Last, because pages freed here are reused by the next transaction without
-    # a journal.
-    file.execute(_REPLACED, (version - checkpoints.KEEP,))
-    count, total = file.execute(
-      f'SELECT count(*), sum(checksum) FROM ({_CURRENT.format("")})', (version,)
-    ).fetchone()
-    file.execute('COMMIT')
-    return count, total
-
-  def restore(self, saved: dict[str, Any]) -> None:
+  def restore(
+    self, saved: dict[str, Any], client_ids: Optional[Collection[str]] = None
+  ) -> None:
     """Restores the states of a checkpoint, after reading all of them once.
 
     Later versions are removed by the next `save`, not before.
 
     Args:
       saved: The entries returned by `save`.
+      client_ids: The task's clients, to check against; by default any.
 
     Raises:
       DamagedError: If the file does not hold the states of the checkpoint.
+      RunError: If the states belong to another population.
     """
-    self.close()
-    self._held, self._changed = {}, set()
     self._version, clients, checksum = (
       int(saved[key]) for key in ('version', 'clients', 'checksum')
     )
+    self._held, self._changed, self._spilled, self._lost = {}, set(), False, ''
+    if self._path is not None or not clients:
+      self.close()
     if not clients:
       return
-    found = []
     with self._reading():
-      for client, checked, data, _ in self._existing().execute(
-        _CURRENT.format('leaves,'), (self._version,)
-      ):
-        self._unpack(client, checked, data)
-        found.append(checked)
-    if (len(found), sum(found)) != (clients, checksum):
+      found = self._check(client_ids)
+    if found != (clients, checksum):
       raise errors.DamagedError(
-        f'{self._path} does not hold the states of {clients:,} clients that '
+        f'{self._where} does not hold the states of {clients:,} clients that '
         'the checkpoint is of.'
       )
 
@@ -209,10 +206,39 @@ class ClientStates:
       self._db.close()
       self._db = None
 
+  @property
+  def _where(self) -> str:
+    return str(self._path or 'memory')
+
+  @property
+  def _is_full(self) -> bool:
+    return len(self._held) * self._dtype.itemsize > self._memory_bytes
+
+  def _check(self, client_ids: Optional[Collection[str]]) -> tuple[int, int]:
+    """Reads all client states; returns their number and sum of checksums."""
+    known = None if client_ids is None else frozenset(map(_key, client_ids))
+    count = total = 0
+    for client, checksum, data, _ in self._existing().execute(
+      _CURRENT.format('leaves,'), (self._version,)
+    ):
+      self._unpack(client, checksum, data)
+      if known is not None and client not in known:
+        raise errors.RunError(
+          'The checkpoint holds client states of another population: '
+          f'{client!r} is not among the {len(known):,} clients of this task.'
+        )
+      count += 1
+      total += checksum
+    return count, total
+
   def _existing(self) -> sqlite3.Connection:
     """Opens the file of a checkpoint, as last committed."""
     if self._path is None:
-      raise errors.DamagedError('The client states were in memory only.')
+      if self._db is None:
+        raise errors.DamagedError('They were in the memory of another process.')
+      if self._db.in_transaction:
+        self._db.execute('ROLLBACK')
+      return self._db
     for path in self._files():
       if path == self._path or path.exists():
         files.check_regular(path)
@@ -240,26 +266,63 @@ class ClientStates:
       and zlib.crc32(data, zlib.crc32(client)) == checksum
     ):
       raise errors.DamagedError(
-        f'{self._path} does not hold the state of client {client!r} that was '
+        f'{self._where} does not hold the state of client {client!r} that was '
         'written to it.'
       )
     if len(data) != self._dtype.itemsize:
       raise errors.DamagedError(
-        f'{self._path} holds client states of another model: {len(data):,} '
+        f'{self._where} holds client states of another model: {len(data):,} '
         f'bytes per client, expected {self._dtype.itemsize:,}.'
       )
     (row,) = np.frombuffer(data, self._dtype)
     return [row[name] for name in self._dtype.names or ()]
 
+  def _write(self, file: sqlite3.Connection) -> None:
+    """Writes changed states as the next version, without committing."""
+    for client in self._changed:
+      key = _key(client), self._version + 1
+      data = np.array([tuple(self._held[client])], self._dtype).tobytes()
+      checksum = zlib.crc32(data, zlib.crc32(key[0]))
+      file.execute('DELETE FROM states WHERE client = ? AND version = ?', key)
+      file.execute(
+        'INSERT INTO states VALUES (?, ?, ?, ?)', (*key, checksum, data)
+      )
+
   @contextlib.contextmanager
   def _reading(self) -> Iterator[None]:
     """Converts SQLite's errors to `DamagedError`."""
+    if self._lost:
+      raise errors.RunError(self._lost)
     try:
       yield
     except _COMPLAINTS as e:
       raise errors.DamagedError(
-        f'{self._path} cannot be read: {_reason(e)}.'
+        f'{self._where} cannot be read: {_reason(e)}.'
       ) from e
+
+  @contextlib.contextmanager
+  def _writing(self) -> Iterator[sqlite3.Connection]:
+    """Yields the file in a transaction; converts errors to `RunError`.
+
+    After an error the transaction is undone. States that it held and memory
+    does not are lost, and all further calls raise the same error.
+    """
+    if self._lost:
+      raise errors.RunError(self._lost)
+    try:
+      file = self._open()
+      if not file.in_transaction:
+        file.execute('BEGIN IMMEDIATE')
+        file.execute('DELETE FROM states WHERE version > ?', (self._version,))
+      yield file
+    except _COMPLAINTS as e:
+      sentence = (
+        f'The client states cannot be written to {self._where}: {_reason(e)}.'
+      )
+      if self._spilled or self._path is None:
+        self._lost = sentence
+      self.close()
+      raise errors.RunError(sentence) from e
 
   def _files(self) -> list[pathlib.Path]:
     """Lists the file and those that SQLite may keep beside it."""

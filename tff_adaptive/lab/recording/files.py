@@ -118,6 +118,15 @@ def make_folder(folder: pathlib.Path) -> None:
     raise _cannot_write(folder, e) from e
 
 
+def _stamp(path: pathlib.Path) -> Optional[tuple[int, int]]:
+  """Returns what changes when a file is replaced; `None` without a file."""
+  try:
+    status = os.stat(path)
+  except FileNotFoundError:
+    return None
+  return status.st_ino, status.st_mtime_ns
+
+
 class RunFolder:
   """`{root_output_dir}/{experiment_name}` and the names of its files."""
 
@@ -135,8 +144,9 @@ class RunFolder:
     self.curves = self.path / 'curves.png'
     self.step_figure = self.path / 'step_sizes.png'
     self._lock: Optional[IO[str]] = None
-    # Whether there was a run when the folder was locked, or is since.
-    self._has_run = False
+    # Of the run that holds the lock, and of its hparams.json.
+    self._id: Optional[str] = None
+    self._stamp: Optional[tuple[int, int]] = None
 
   def __enter__(self) -> 'RunFolder':
     """Creates the folder and locks it against other processes.
@@ -148,7 +158,6 @@ class RunFolder:
       self.path.mkdir(parents=True, exist_ok=True)
       self._lock = self._open_lock('w')
       fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-      self._has_run = self.hparams.exists()
       # Temporary files of killed writers, as `write_atomically` names them.
       pattern = re.compile(r'\..+\.[0-9a-f]{8}\.tmp')
       for folder in (self.path, self.checkpoints):
@@ -187,8 +196,9 @@ class RunFolder:
   def check_owned(self) -> None:
     """Checks that the path still leads to the folder that was locked.
 
-    A folder may be deleted, moved or replaced by another while a run writes to
-    it. Call this before each write. Without a lock, nothing is checked.
+    A folder may be deleted, moved or replaced by another run's while a run
+    writes to it. Call this before each write. Without a lock, nothing is
+    checked.
 
     Raises:
       RunError: If it was deleted or replaced.
@@ -198,8 +208,13 @@ class RunFolder:
     held = os.fstat(self._lock.fileno())
     try:
       lost = not os.path.samestat(held, os.stat(self.path / '.lock'))
-      lost |= self._has_run and not self.hparams.exists()
-    except OSError:
+      stamp = _stamp(self.hparams)
+      if not lost and stamp != self._stamp:
+        found = (self.read_hparams() or {}).get('id')
+        lost = found != (self._id or found)
+        if not lost:
+          self._id, self._stamp = found, stamp
+    except (OSError, errors.SettingsError):
       lost = True
     if lost:
       raise errors.RunError(
@@ -242,7 +257,6 @@ class RunFolder:
     self.check_owned()
     text = json.dumps({'id': uuid.uuid4().hex, **hparams}, indent=2) + '\n'
     write_atomically(self.hparams, text.encode('utf-8'))
-    self._has_run = True
 
   def read_hparams(self) -> Optional[dict[str, Any]]:
     """Reads hparams.json; `None` if it does not exist.

@@ -81,9 +81,15 @@ def spreadsheet_cell(text: str) -> str:
   """Escapes text that a spreadsheet would take for a formula.
 
   A word that begins with = + - @ gets an apostrophe before it; numbers are
-  kept.
+  kept. `spreadsheet_text` reverses it.
   """
   return f"'{text}" if _FORMULA.match(text) else text
+
+
+def spreadsheet_text(cell: str) -> str:
+  """Returns the text of a cell that `spreadsheet_cell` escaped."""
+  plain = cell[1:]
+  return plain if cell[:1] == "'" and _FORMULA.match(plain) else cell
 
 
 def aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:

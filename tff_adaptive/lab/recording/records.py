@@ -54,7 +54,7 @@ class Records(hooks.Hook):
     if checkpoint is not None:
       last_round = checkpoint.round_number
       for name, file in self._files.items():
-        wanted = checkpoint.more['row_sums'][name]
+        wanted = checkpoint.row_sums[name]
         found = file.checksum(last_round)
         if not np.array_equal(found, wanted):
           raise errors.RunError(

@@ -22,7 +22,7 @@ from tff_adaptive.lazy import pandas as pd
 # The end of messages about damaged files.
 ADVICE = "restore it or delete the run's folder"
 # Groups of columns that are added to the last row at the end of the run.
-_FINAL = ('test/', 'per_client/')
+_FINAL = ('test/', 'test_ema/', 'per_client/', 'per_client_tuned/')
 
 
 def cell_of(client: str) -> str:
@@ -211,10 +211,14 @@ _GROUPS = (
   'round',
   'train',
   'validation',
+  'ema',
   'test',
+  'test_ema',
   'per_client',
+  'per_client_tuned',
   'clients',
   'update',
+  'drift',
   'step_size',
   'seconds',
   'bytes_down',

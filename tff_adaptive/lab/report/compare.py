@@ -96,25 +96,77 @@ def summary(
 ) -> str:
   """Renders means over seeds of the best configuration of every method."""
   parts = []
-  every = sections.sections(runs)
-  for section in every:
-    criterion = section.criterion(rule)
-    best = criterion.best_of(section.by_method)
-    if not best:
-      continue
-    results = results_lib.tabulate(section, best, criterion, target)
+  for heading, section, best in _best(runs, rule):
+    results = results_lib.tabulate(
+      section, best, section.criterion(rule), target
+    )
     words = [
-      [name, ' '.join(section.flags_of(c))]
+      [name, section.words_of(c)]
       for name, c in zip(results.words['Method'], best.values(), strict=True)
     ]
     lines = [
-      f'means over seeds, by --select={rule.name}: {section.heading(every)}',
+      f'means over seeds, by --select={rule.name}: {heading}',
       results_lib.as_text(results),
     ]
     if any(text for _, text in words):
       lines += ['best settings', *formatting.aligned(words, left=2)]
     parts.append('\n'.join(lines))
   return '\n\n'.join(parts) or 'No configuration finished on all its seeds.'
+
+
+def _best(
+  runs: Sequence[runs_lib.Run], rule: scores.SelectionRule
+) -> list[tuple[str, sections.Section, sections.Best]]:
+  """Lists experiments with results: heading, runs, best configurations."""
+  every = sections.sections(runs)
+  found = [
+    (s.heading(every), s, s.criterion(rule).best_of(s.by_method)) for s in every
+  ]
+  return [(heading, s, best) for heading, s, best in found if best]
+
+
+def means(
+  runs: Sequence[runs_lib.Run],
+  form: str,
+  target: Optional[float] = None,
+  select: Optional[str] = None,
+) -> str:
+  """Renders tables of means over seeds, with intervals, for papers.
+
+  Args:
+    runs: The runs.
+    form: One of `results.FORMATS`.
+    target: As for `tables`.
+    select: As for `tables`.
+
+  Raises:
+    SettingsError: If no configuration has finished on all its seeds.
+  """
+  rule = runs_lib.rule_of(runs, select)
+  found = {
+    heading: results_lib.tabulate(
+      section, best, section.criterion(rule), target
+    )
+    for heading, section, best in _best(runs, rule)
+  }
+  if not found:
+    raise errors.SettingsError(
+      'No configuration of these runs finished on all its seeds.'
+    )
+  _, write = results_lib.FORMATS[form]
+  if len(found) == 1:
+    [text] = map(write, found.values())
+  elif form == 'csv':
+    every = [
+      results.frame().assign(Experiment=formatting.spreadsheet_cell(title))
+      for title, results in found.items()
+    ]
+    joined = pd.concat(every).set_index('Experiment')
+    text = joined.to_csv(float_format='%.6g', lineterminator='\n')
+  else:
+    mark = '' if form == 'markdown' else '% '
+    text = '\n'.join(f'{mark}{t}\n\n{write(r)}' for t, r in found.items())
+  return formatting.printable(text)
 
 
 def _titles(runs: Sequence[runs_lib.Run]) -> list[str]:
@@ -161,11 +213,15 @@ def table(
       for run in runs
     ],
   }
+  window = {scores.window(run.rounds) for run in runs}
+  over = 'tenth of the rounds'
+  if len(window) == 1:
+    over = f'{window.pop()} rounds' if window != {1} else 'round'
   lines = [
     results_lib.as_text(results_lib.Results(words, columns)),
     '',
-    'training and validation are means over the last tenth of the rounds, at '
-    'most 100' + '; * better than all others' * ranked,
+    f'training and validation are means over the last {over}'
+    + ('; * better than all others' * ranked),
     '',
   ]
   settings = pd.DataFrame([r.settings for r in runs], dtype=object)

@@ -22,17 +22,49 @@ CURVES = 'Curves'
 COST = 'Quality against time and traffic'
 TUNING = 'Tuning'
 SINGLE_CLIENTS = 'Quality on single clients'
+# Groups of columns about single clients, with their descriptions.
+CLIENT_GROUPS = {'per_client': '', 'per_client_tuned': 'after training there'}
 OVER_SEEDS = (
   'A line is the mean over seeds. Its band is the 95 % confidence interval of '
   'the mean, or the range of two seeds.'
 )
+APART = 'Every line is one run; runs of a method differ in their seeds.'
 # Ratios of largest to smallest value above which an axis is logarithmic: of
 # traffic, and of curves, where it is large enough only if a method diverged.
 _WIDE, _WIDE_CURVE = 10, 1000
 _CLIENT, _SERVER = 'client_learning_rate', 'server_learning_rate'
 _TAU = 'server_adaptivity'
+# Names of columns in words; other columns use their own names.
+_WORDS = {
+  'clients/count': 'clients that took part',
+  'clients/empty': 'clients without examples',
+  'clients/rejected': 'clients whose update was rejected',
+  'clients/failed': 'clients that failed',
+  'clients/steps': 'local steps of all clients',
+  'update/norm': 'length of the update',
+  'seconds': 'seconds a round',
+  'bytes_down': 'bytes sent to a client',
+  'bytes_up': 'bytes sent by a client',
+  'virtual/seconds': 'virtual seconds since the start',
+  'virtual/round_seconds': 'virtual seconds a round',
+  'virtual/selected': 'clients that were drawn',
+  'virtual/dropped': 'clients that dropped out',
+  'virtual/late': 'clients whose answer came too late',
+  'staleness/mean': "server's steps since a client began, mean",
+  'staleness/max': "server's steps since a client began, most",
+}
+# Columns with figures elsewhere, or of one round only.
+_ELSEWHERE = ('round', 'step_size', 'test', *CLIENT_GROUPS)
+
 # Returns x and y of a run, by what its points are averaged at.
 Series = Callable[[results.Run], pd.DataFrame]
+
+
+def column_words(column: str) -> str:
+  """Returns the name of a column of metrics.csv in words."""
+  return _WORDS.get(column) or ' '.join(
+    metric_names.short(part) for part in column.split('/')
+  )
 
 
 def _by_column(column: str, x: str = 'round') -> Series:
@@ -48,13 +80,16 @@ def _by_column(column: str, x: str = 'round') -> Series:
   return series
 
 
-def lines(best: sections.Best, series: Series, bounds: Any) -> pd.DataFrame:
+def lines(
+  best: sections.Best, series: Series, bounds: Any, *, apart: bool = False
+) -> pd.DataFrame:
   """Computes the line of every method over its seeds.
 
   Args:
     best: The configuration of every method.
     series: Returns the points of a run, with columns `at`, `x` and `y`.
     bounds: The smallest and the largest possible y, where intervals end.
+    apart: Whether there is a line for every run instead.
 
   Returns:
     Points as `charts.Chart.data`, where all seeds have a finite value.
@@ -69,7 +104,7 @@ def lines(best: sections.Best, series: Series, bounds: Any) -> pd.DataFrame:
     return pd.DataFrame(columns=['method', 'run', 'x', 'y'])
   every = pd.concat(points, ignore_index=True)
   every = every[np.isfinite(every['y'].astype(float))]
-  if every.empty:
+  if apart or every.empty:
     return every
   of_method = every.groupby('method', sort=False)
   groups = every.groupby(['method', 'at'], sort=False)
@@ -104,32 +139,51 @@ def _chart(
   return [charts.Chart(name, title, caption, x_label, y_label, data, **more)]
 
 
+def by_round(
+  best: sections.Best,
+  column: str,
+  label: str,
+  *,
+  name: str,
+  title: str,
+  apart: bool = False,
+) -> list[charts.Chart]:
+  """Builds a chart of a column of metrics.csv by round."""
+  bounds = metric_names.bounds(column)
+  data = lines(best, _by_column(column), bounds, apart=apart)
+  if column.partition('/')[0] == 'seconds':
+    data = data[data['x'] > 1]  # The first round includes tracing.
+  wide = len(data) and 0 < _WIDE_CURVE * data['y'].min() < data['y'].max()
+  return _chart(
+    data,
+    name,
+    title,
+    f'{charts.sentence(label)}, by round.',
+    'round',
+    label,
+    log_y=bool(wide),
+    whole_x=True,
+    share=metric_names.is_share(column),
+  )
+
+
 def curves(
-  best: sections.Best, criterion: sections.Criterion
+  best: sections.Best, criterion: sections.Criterion, *, apart: bool = False
 ) -> list[charts.Chart]:
   """Builds charts of training loss and validation quality by round."""
   panels = {'train/loss': ('training loss', 'training_loss')}
   panels[criterion.column] = criterion.label, 'validation'
-  drawn = []
-  for column, (label, name) in panels.items():
-    data = lines(best, _by_column(column), metric_names.bounds(column))
-    wide = len(data) and 0 < _WIDE_CURVE * data['y'].min() < data['y'].max()
-    drawn += _chart(
-      data,
-      name,
-      CURVES,
-      f'{charts.sentence(label)}, by round.',
-      'round',
-      label,
-      log_y=bool(wide),
-      whole_x=True,
-      share=metric_names.is_share(column),
+  return [
+    chart
+    for column, (label, name) in panels.items()
+    for chart in by_round(
+      best, column, label, name=name, title=CURVES, apart=apart
     )
-  return drawn
+  ]
 
 
 def against_time(
-  best: sections.Best, criterion: sections.Criterion
+  best: sections.Best, criterion: sections.Criterion, *, apart: bool = False
 ) -> list[charts.Chart]:
   """Builds a chart of quality against virtual time, or else the machine's."""
   virtual = metric_names.VIRTUAL_SECONDS
@@ -142,7 +196,7 @@ def against_time(
       return _by_column(criterion.column, virtual)(run)
     return _against(run, criterion.column, run.seconds)
 
-  data = lines(best, series, criterion.bounds)
+  data = lines(best, series, criterion.bounds, apart=apart)
   if data.empty:
     return []
   size, unit = formatting.time_unit(data['x'].max())
@@ -164,7 +218,7 @@ def against_time(
 
 
 def against_bytes(
-  best: sections.Best, criterion: sections.Criterion
+  best: sections.Best, criterion: sections.Criterion, *, apart: bool = False
 ) -> list[charts.Chart]:
   """Builds a chart of quality against the traffic until then."""
 
@@ -173,7 +227,7 @@ def against_bytes(
     sent = [scores.bytes_sent(row, clients) / 1e6 for row in run.rows]
     return _against(run, criterion.column, pd.Series(sent))
 
-  data = lines(best, series, criterion.bounds)
+  data = lines(best, series, criterion.bounds, apart=apart)
   totals = data.groupby('method')['x'].max()
   # A linear scale separates methods with similar traffic better.
   wide = len(data) and totals.max() > _WIDE * totals.min()
@@ -213,28 +267,63 @@ def step_sizes(best: sections.Best) -> list[charts.Chart]:
 
 
 def single_clients(
-  best: sections.Best, criterion: sections.Criterion
+  best: sections.Best, criterion: sections.Criterion, *, apart: bool = False
 ) -> list[charts.Chart]:
-  """Builds a chart of the trained model's quality by client, worst first."""
-  column = f'per_client/{criterion.metric or "loss"}'
+  """Builds charts of the trained model's quality by client, worst first."""
+  metric = criterion.metric or 'loss'
+  drawn = []
+  for group, after in CLIENT_GROUPS.items():
+    column = f'{group}/{metric}'
 
-  def series(run: results.Run) -> pd.DataFrame:
-    values = run.clients.get(column, pd.Series(dtype=float)).dropna()
-    values = values.sort_values(ascending=criterion.more_is_better)
-    x = np.arange(1, len(values) + 1) / len(values)
-    return pd.DataFrame({'at': x, 'x': x, 'y': values.to_numpy()})
+    def series(run: results.Run, column: str = column) -> pd.DataFrame:
+      values = run.clients.get(column, pd.Series(dtype=float)).dropna()
+      values = values.sort_values(ascending=criterion.more_is_better)
+      x = np.arange(1, len(values) + 1) / len(values)
+      return pd.DataFrame({'at': x, 'x': x, 'y': values.to_numpy()})
 
-  label = f'{criterion.quality} on a client'
-  return _chart(
-    lines(best, series, criterion.bounds),
-    'per_client',
-    SINGLE_CLIENTS,
-    f'{charts.sentence(label)}, client by client from the worst to the best.',
-    'share of the clients',
-    label,
-    x_limits=(0.0, 1.03),
-    share=criterion.is_share,
-  )
+    label = f'{criterion.quality} {after or "on a client"}'
+    drawn += _chart(
+      lines(best, series, criterion.bounds, apart=apart),
+      group,
+      SINGLE_CLIENTS,
+      f'{charts.sentence(label)}, client by client from the worst to the best.',
+      'share of the clients',
+      label,
+      x_limits=(0.0, 1.03),
+      share=criterion.is_share,
+    )
+  return drawn
+
+
+def everything_else(
+  best: sections.Best, drawn: Sequence[str]
+) -> tuple[dict[str, list[charts.Chart]], dict[str, float]]:
+  """Builds charts by round of columns that have no figure of their own.
+
+  Args:
+    best: The best configuration of every method.
+    drawn: Columns that have a figure.
+
+  Returns:
+    Charts by group, and columns that have the same value in every round of all
+    runs, with that value.
+  """
+  every = pd.concat([run.table for c in best.values() for run in c.runs])
+  found: dict[str, list[charts.Chart]] = {}
+  constant: dict[str, float] = {}
+  for column in every:
+    group = column.partition('/')[0]
+    if column in drawn or group in _ELSEWHERE:
+      continue
+    label = column_words(column)
+    if every[column].nunique() == 1:
+      constant[label] = float(every[column].dropna().iloc[0])
+      continue
+    name = 'column_' + ''.join(c if c.isalnum() else '_' for c in column)
+    found.setdefault(metric_names.short(group).capitalize(), []).extend(
+      by_round(best, column, label, name=name, title='')
+    )
+  return {k: v for k, v in found.items() if v}, constant
 
 
 def tuning(

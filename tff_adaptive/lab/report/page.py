@@ -10,7 +10,7 @@ import base64
 import dataclasses
 import hashlib
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
 import jinja2
@@ -20,7 +20,6 @@ from tff_adaptive import drawing
 from tff_adaptive import errors
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import formatting
-from tff_adaptive.lab.recording import health
 from tff_adaptive.lab.recording import printed_names
 from tff_adaptive.lab.recording.figures import charts
 from tff_adaptive.lab.recording.figures import styles
@@ -29,6 +28,7 @@ from tff_adaptive.lab.report import results as results_lib
 from tff_adaptive.lab.report import runs as runs_lib
 from tff_adaptive.lab.report import scores
 from tff_adaptive.lab.report import sections
+from tff_adaptive.lab.report import sweeps
 from tff_adaptive.lazy import vl_convert
 
 _HERE = pathlib.Path(__file__).parent
@@ -83,15 +83,16 @@ class _Drawing:
   figures: dict[str, Any] = dataclasses.field(default_factory=dict)
   captions: dict[str, str] = dataclasses.field(default_factory=dict)
 
-  def add(self, figure: charts.Figure) -> str:
-    """Draws a figure for the page and for papers."""
+  def add(self, figure: charts.Figure, *, pictures: bool = True) -> str:
+    """Draws a figure for the page and, if asked for, for papers."""
     name = f'{self.prefix}{figure.name}'
     if isinstance(figure, charts.Chart):
       colours = {m: self.colours.get(m, styles.GREY) for m in figure.methods}
       figure = dataclasses.replace(figure, colours=colours)
-    drawn = drawing.images(charts.specification(figure))
-    for form, picture in drawn.items():
-      self.files[f'figures/{name}.{form}'] = picture
+    if pictures:
+      drawn = drawing.images(charts.specification(figure))
+      for form, picture in drawn.items():
+        self.files[f'figures/{name}.{form}'] = picture
     self.figures[name] = charts.specification(
       figure, width='container', interactive=True
     )
@@ -104,12 +105,16 @@ def _show(
   heading: str,
   criterion: sections.Criterion,
   drawn: _Drawing,
+  *,
+  apart: bool,
   target: Optional[float],
 ) -> dict[str, Any]:
   """Builds a section of the page and collects its figures and tables."""
   best = criterion.best_of(section.by_method)
   table = None
   shown: dict[str, list[str]] = {}
+  folded: dict[str, list[str]] = {}
+  constant: Mapping[str, float] = {}
   clients = None
   if best:
     table = results_lib.tabulate(section, best, criterion, target)
@@ -121,25 +126,49 @@ def _show(
       for method, configurations in section.by_method.items()
     }
     for figure in (
-      *figures_lib.curves(best, criterion),
-      *figures_lib.against_time(best, criterion),
-      *figures_lib.against_bytes(best, criterion),
+      *figures_lib.curves(best, criterion, apart=apart),
+      *figures_lib.against_time(best, criterion, apart=apart),
+      *figures_lib.against_bytes(best, criterion, apart=apart),
       *figures_lib.tuning(by_method, criterion),
       *figures_lib.step_sizes(best),
-      *figures_lib.single_clients(best, criterion),
+      *figures_lib.single_clients(best, criterion, apart=apart),
     ):
       shown.setdefault(figure.title, []).append(drawn.add(figure))
+    more, constant = figures_lib.everything_else(
+      best, ('train/loss', criterion.column)
+    )
+    folded = {
+      heading: [drawn.add(figure, pictures=False) for figure in found]
+      for heading, found in more.items()
+    }
     clients = _of_clients(best, criterion)
+  flags = section.varied()
   names = printed_names.methods(list(section.by_method))
   return dict(
     heading=heading,
     results=table,
     clients=clients,
-    settings=[(names[m], section.flags_of(c)) for m, c in best.items()],
-    shared=sections.as_flags(section.setting, list(section.setting)),
+    settings=[
+      (
+        names[method],
+        section.words_of(c),
+        _as_flags(c.settings, flags),
+      )
+      for method, c in best.items()
+    ],
+    shared=_as_flags(section.setting, list(section.setting)),
     missing=[names[m] for m in section.by_method if m not in best],
     figures=shown,
+    folded=folded,
+    constant=', '.join(
+      f'{words} {formatting.number(value)}' for words, value in constant.items()
+    ),
   )
+
+
+def _as_flags(settings: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+  """Formats settings as command-line flags."""
+  return [f'--{n}={settings[n]}' for n in names if settings.get(n) is not None]
 
 
 def _of_clients(
@@ -148,21 +177,23 @@ def _of_clients(
   """Builds the table of the trained models' quality on single clients."""
   names = printed_names.methods(list(best))
   found: dict[str, list[Optional[scores.Mean]]] = {}
-  for method, configuration in best.items():
-    last = [run.rows[-1] for run in configuration.runs]
-    columns = [
-      f'per_client/{criterion.metric or "loss"}/{s}' for s in _OVER_CLIENTS
-    ]
-    cells = [
-      scores.mean_of(
-        [row[column] for row in last if column in row],
-        criterion.bounds,
-        planned=len(last),
-      )
-      for column in columns
-    ]
-    if any(cells):
-      found[names[method]] = cells
+  for group, after in figures_lib.CLIENT_GROUPS.items():
+    for method, configuration in best.items():
+      last = [run.rows[-1] for run in configuration.runs]
+      columns = [
+        f'{group}/{criterion.metric or "loss"}/{s}' for s in _OVER_CLIENTS
+      ]
+      cells = [
+        scores.mean_of(
+          [row[column] for row in last if column in row],
+          criterion.bounds,
+          planned=len(last),
+        )
+        for column in columns
+      ]
+      if any(cells):
+        name = names[method]
+        found[f'{name}, {after}' if after else name] = cells
   if not found:
     return None
   unit = ' (%)' if criterion.is_share else ''
@@ -177,11 +208,25 @@ def _of_clients(
   )
 
 
+def _unfinished(
+  folder: pathlib.Path, runs: Sequence[runs_lib.Run]
+) -> Sequence[tuple[str, str, str]]:
+  """Lists name, status and reason of runs without a result."""
+  if sweeps.read(folder) is not None:
+    return sweeps.read_unfinished(folder)
+  return [
+    (run.name, f'after round {run.rounds}', '')
+    for run in runs
+    if not run.finished
+  ]
+
+
 def write(
   folder: pathlib.Path,
   *,
   select: Optional[str] = None,
   output: Optional[pathlib.Path] = None,
+  apart: bool = False,
   target: Optional[float] = None,
   directions: Optional[Mapping[str, bool]] = None,
 ) -> tuple[pathlib.Path, list[str]]:
@@ -191,6 +236,7 @@ def write(
     folder: The folder that contains runs, at any depth.
     select: Name of a selection rule; the sweep's own unless given.
     output: The folder to write to; `folder` unless given.
+    apart: Whether figures show runs one by one instead of means over seeds.
     target: Value of the validation metric (or loss) until which rounds and
       seconds are counted; the best that all runs reach, unless given.
     directions: Whether higher is better, by metric; see `runs.load`.
@@ -219,17 +265,19 @@ def write(
     order = list(criterion.best_of(section.by_method))
     drawn.colours = styles.colours(order[: styles.MOST])
     heading = section.heading(every)
-    parts.append(_show(section, heading, criterion, drawn, target))
+    parts.append(
+      _show(section, heading, criterion, drawn, apart=apart, target=target)
+    )
   vega = vl_convert.javascript_bundle()  # type: ignore[call-arg]
   page = _template().render(
     title=f'Results in {folder.resolve().name}',
     runs=runs,
     rule=rule,
     parts=parts,
-    unfinished=[run for run in runs if not run.finished],
+    unfinished=_unfinished(folder, runs),
     complaints=complaints,
-    concerns=[(r.name, text) for r in runs for text in health.concerns(r.rows)],
-    over_seeds=figures_lib.OVER_SEEDS,
+    concerns=[(run.name, text) for run in runs for text in run.concerns],
+    over_seeds=figures_lib.APART if apart else figures_lib.OVER_SEEDS,
     single_clients=figures_lib.SINGLE_CLIENTS,
     captions=drawn.captions,
     data={'figures': drawn.figures, 'theme': drawing.THEME},

@@ -49,6 +49,7 @@ class Column:
     share: Whether numbers are in percent.
     less: Whether lower is better; `None` if the column is not ranked.
     most_decimals: The largest number of decimals.
+    of_cost: Whether the numbers are costs, rather than the model's quality.
   """
 
   heading: str
@@ -56,6 +57,7 @@ class Column:
   share: bool = False
   less: Optional[bool] = None
   most_decimals: int = 6
+  of_cost: bool = False
 
   def texts(self) -> list[tuple[str, str]]:
     """Formats the cells with equal decimals, as (number, interval)."""
@@ -112,6 +114,18 @@ class Results:
 
   words: Mapping[str, Sequence[str]]
   columns: Sequence[Column]
+
+  @property
+  def parts(self) -> list[Results]:
+    """Tables of quality and of costs, which fit on a page; or the whole."""
+    costs = [column for column in self.columns if column.of_cost]
+    others = [column for column in self.columns if not column.of_cost]
+    if not costs or not others:
+      return [self]
+    return [
+      Results({w: c for w, c in self.words.items() if w not in left}, columns)
+      for left, columns in (((_TRIED, _SEEDS), others), ((_BEHIND,), costs))
+    ]
 
   @property
   def head(self) -> list[str]:
@@ -214,8 +228,9 @@ def columns(
       )
       share = is_metric and criterion.is_share
       most = 2 if measure.endswith('seconds') else 6
-      found.append(Column(heading, cells, share, less, most))
-  return [*found, *_until(chosen, criterion, target)]
+      of_cost = '/' not in measure
+      found.append(Column(heading, cells, share, less, most, of_cost))
+  return [*found, *_until(chosen, criterion, target), *_gaps(chosen, criterion)]
 
 
 def behind(best: sections.Best, criterion: sections.Criterion) -> list[str]:
@@ -296,8 +311,23 @@ def _until(
     # Not for a level of models that are not trained.
     if any(cell and cell.mean for cell in cells):
       heading = f'{words} to {shown} {criterion.label}'
-      columns.append(Column(heading, cells, less=True, most_decimals=2))
+      columns.append(
+        Column(heading, cells, less=True, most_decimals=2, of_cost=True)
+      )
   return columns
+
+
+def _gaps(
+  chosen: Sequence[sections.Configuration], criterion: sections.Criterion
+) -> list[Column]:
+  """Returns a column of gaps to the best centralized training, if any."""
+  central = criterion.best([c for c in chosen if not c.federated])
+  if central is None:
+    return []
+  top = central.mean(criterion.measure)
+  cells = [scores.mean_of([top - c.mean(criterion.measure)]) for c in chosen]
+  heading = printed_names.heading('gap to centralized', criterion.metric)
+  return [Column(heading, cells, criterion.is_share)]
 
 
 def as_csv(results: Results) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 from tff_adaptive import errors
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lab.recording import files
+from tff_adaptive.lab.recording import health
 from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.recording import tables
 from tff_adaptive.lab.report import scores
@@ -54,10 +55,16 @@ class Run:
   directions: Mapping[str, bool] = dataclasses.field(default_factory=dict)
 
   @property
+  def tuned_on(self) -> Optional[int]:
+    """The seed on which the run's sweep selected configurations, if any."""
+    return None if self.sweep is None else self.sweep.tuned_on
+
+  @property
   def chose(self) -> bool:
     """Whether the run was used to select configurations, not for results."""
-    tuned_on = None if self.sweep is None else self.sweep.tuned_on
-    return tuned_on is not None and tuned_on == self.settings.get('seed')
+    return self.tuned_on is not None and self.tuned_on == self.settings.get(
+      'seed'
+    )
 
   @property
   def name(self) -> str:
@@ -77,6 +84,11 @@ class Run:
       for row in self.rows[-1:]
       for column in row
     )
+
+  @functools.cached_property
+  def concerns(self) -> tuple[str, ...]:
+    """Sentences about problems of the model at the last evaluation."""
+    return tuple(health.concerns(self.rows).values())
 
   @functools.cached_property
   def metric(self) -> Optional[str]:
@@ -138,6 +150,11 @@ class Run:
   def method(self) -> str:
     """The method: the algorithm, with optimizers that are not its own."""
     return method_of(self.settings)
+
+  @property
+  def federated(self) -> bool:
+    """Whether the method trains on clients, not on pooled data."""
+    return methods.has_clients(str(self.settings.get('algorithm')))
 
   @property
   def configuration(self) -> tuple[tuple[str, str], ...]:

@@ -143,15 +143,25 @@ class Criterion:
     """The smallest and the largest possible value of `column`."""
     return metric_names.bounds(self.metric or 'loss')
 
-  def comparison(self, best: Best) -> tuple[str, bool]:
-    """Returns the measure to compare methods by, and whether more is better.
+  @property
+  def compared(self) -> tuple[str, str]:
+    """The measure that methods are compared by, and its name in words.
 
     Even if configurations are selected by training measures, methods are
     compared by validation, as in Reddi et al.
     """
-    measure = self.rule.measure
-    if measure not in ('best/metric', 'recent/metric', 'last/loss'):
-      measure = self.measure
+    words = {
+      'best/metric': f'best validation {self.quality}',
+      'recent/metric': f'{self.label}, last 10 evaluations',
+      'last/loss': 'training loss in the last round',
+    }
+    if self.rule.measure in words:
+      return self.rule.measure, words[self.rule.measure]
+    return self.measure, self.label
+
+  def comparison(self, best: Best) -> tuple[str, bool]:
+    """Returns the measure of `compared`, and whether more is better."""
+    measure, _ = self.compared
     if not any(c.values(measure) for c in best.values()):
       measure = 'train/loss'  # Never evaluated.
     return measure, measure.endswith('/metric') and self.more_is_better
@@ -228,12 +238,13 @@ class Section:
       for other in every
       if other.setting.get('task') == task and other.setting.get(name) != value
     ]
-    flags = as_flags(self.setting, list(dict.fromkeys(differing)))
-    return ' '.join([task, *flags])
+    words = settings_words(self.setting, list(dict.fromkeys(differing)), task)
+    return f'{task}, {words}' if words else task
 
-  def flags_of(self, configuration: Configuration) -> list[str]:
-    """Returns the flags that distinguish a configuration from the others."""
-    return as_flags(configuration.settings, self.varied())
+  def words_of(self, configuration: Configuration) -> str:
+    """Describes what distinguishes a configuration from the others."""
+    task = self.setting.get('task')
+    return settings_words(configuration.settings, self.varied(), task)
 
   def varied(self) -> list[str]:
     """Lists flags that differ between configurations, learning rates first."""
@@ -251,9 +262,20 @@ def prefix(task: str) -> str:
   return f'{tasks.short(task)}_'
 
 
-def as_flags(settings: Mapping[str, Any], names: Sequence[str]) -> list[str]:
-  """Formats settings as command-line flags, without those that are not set."""
-  return [f'--{n}={settings[n]}' for n in names if settings.get(n) is not None]
+def settings_words(
+  settings: Mapping[str, Any], flags: Sequence[str], task: Optional[str] = None
+) -> str:
+  """Formats settings in words, such as 'client learning rate 0.1, ...'."""
+  parts = []
+  for flag in flags:
+    value = settings.get(flag)
+    if value is not None:
+      name = flag.removeprefix(prefix(task)) if task else flag
+      shown = f'{value:.4g}' if isinstance(value, float) else f'{value}'
+      if isinstance(value, bool):
+        shown = 'on' if value else 'off'
+      parts.append(f'{name.replace("_", " ")} {shown}')
+  return ', '.join(parts)
 
 
 def experiment(settings: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:

@@ -16,6 +16,9 @@ from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import formatting
 from tff_adaptive.lazy import pandas as pd
 
+# The status of a finished run.
+FINISHED = 'finished'
+
 
 @dataclasses.dataclass(frozen=True)
 class SweepRecord:
@@ -47,7 +50,8 @@ def write(folder: pathlib.Path, sweep: SweepRecord) -> None:
 def write_table(folder: pathlib.Path, table: pd.DataFrame) -> None:
   """Writes results.csv; missing values stay empty.
 
-  Text that a spreadsheet would take for a formula is prefixed with a quote.
+  Text that a spreadsheet would take for a formula is prefixed with a quote,
+  which `read_unfinished` removes.
   """
   cells = table.map(
     lambda v: formatting.spreadsheet_cell(v) if isinstance(v, str) else v
@@ -85,4 +89,25 @@ def read(folder: pathlib.Path) -> Optional[SweepRecord]:
     raise errors.SettingsError(
       f"{path} cannot be read as a sweep's description ({errors.reason(e)}); "
       "delete it, and the sweep's command writes it anew."
+    ) from e
+
+
+def read_unfinished(folder: pathlib.Path) -> list[tuple[str, str, str]]:
+  """Reads name, status and reason of the runs without a result.
+
+  Raises:
+    SettingsError: If the table is damaged.
+  """
+  path = table_path(folder)
+  try:
+    table = pd.read_csv(path, dtype=str, keep_default_na=False)
+    table = table[table['status'] != FINISHED]
+    found = table[['name', 'status', 'reason']].map(formatting.spreadsheet_text)
+    return list(found.itertuples(index=False, name=None))
+  except FileNotFoundError:
+    return []
+  except (OSError, ValueError, KeyError) as e:
+    raise errors.SettingsError(
+      f"{path} cannot be read as a sweep's table ({errors.reason(e)}); the "
+      "sweep's command writes it anew."
     ) from e

@@ -29,7 +29,9 @@ _FLAGS = (
     str,
     None,
     "A paper's grid, PAPER/TASK or PAPER/TASK/METHOD, such as "
-    'reddi2021/emnist_character. An --axis replaces its axis of that name.',
+    'reddi2021/emnist_character; or a file NAME.json with axes per method, '
+    '{"fedadam": {"server_learning_rate": [0.01, 0.1]}}, "*" for all of them. '
+    'An --axis replaces its axis of that name.',
   ),
   _flag(
     'select',
@@ -282,12 +284,19 @@ def _read_seeds(
 
 
 def _read_axes(options: Mapping[str, Any]) -> grids.Axes:
-  """Parses the axes of --axis.
+  """Parses the axes of --axis and of the file of --grid.
 
   Raises:
     SettingsError: If an axis is malformed or not allowed.
   """
   axes = grids.parse_axes(options['axis'])
+  grid = options['grid']
+  if grid is not None and grid.endswith('.json'):
+    filed = grids.read_axes(pathlib.Path(grid))
+    axes = {
+      method: {**filed.get(method, {}), **axes.get(method, {})}
+      for method in {**filed, **axes}
+    }
   for method, of_method in axes.items():
     for flag in of_method:
       if flag in _OF_THE_SWEEP or (flag == 'algorithm' and method != grids.ALL):
@@ -302,7 +311,7 @@ def _choose_blocks(
   grid: Optional[str], axes: grids.Axes, given: Mapping[str, str]
 ) -> list[grids.Block]:
   """Returns the blocks of a paper's grid, or an empty block for the axes."""
-  if grid is not None:
+  if grid is not None and not grid.endswith('.json'):
     return grids.of_paper(grid, given.get('algorithm'))
   if not axes:
     raise errors.SettingsError(

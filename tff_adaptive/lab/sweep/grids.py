@@ -20,6 +20,7 @@ from tff_adaptive import errors
 from tff_adaptive import parameters
 from tff_adaptive.lab.flags import parsing as flags_lib
 from tff_adaptive.lab.flags import settings as settings_lib
+from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.report import runs
 
 Flags = dict[str, str]
@@ -231,6 +232,45 @@ def parse_axes(texts: Sequence[str]) -> Axes:
       raise errors.SettingsError(f'--axis={name} lists a value twice.')
     of_method[match.group(2)] = values
   return axes
+
+
+def read_axes(path: pathlib.Path) -> Axes:
+  """Reads a file of axes by method: {"METHOD": {"FLAG": [VALUE, ...]}}.
+
+  A single value needs no list.
+
+  Raises:
+    SettingsError: If the file cannot be read or is malformed.
+  """
+  try:
+    # Numbers keep their spelling, because they name folders.
+    found = json.loads(files.read(path), parse_float=str, parse_int=str)
+    axes = {
+      method: {flag: _texts(values) for flag, values in flags.items()}
+      for method, flags in found.items()
+    }
+  except (OSError, ValueError, RecursionError, AttributeError) as e:
+    raise errors.SettingsError(
+      f'--grid={path} cannot be read as JSON, {{"METHOD or *": {{"FLAG": '
+      f'[VALUE, ...]}}}}: {errors.reason(e)}.'
+    ) from e
+  return axes
+
+
+def _texts(values: Any) -> list[str]:
+  """Formats an axis' values in JSON as text."""
+  texts = [
+    str(v).lower() if isinstance(v, bool) else v
+    for v in (values if isinstance(values, list) else [values])
+  ]
+  if not all(isinstance(v, str) and v for v in texts) or len(set(texts)) < max(
+    len(texts), 1
+  ):
+    raise ValueError(
+      'an axis is a list of different numbers, words, true and false, got '
+      f'{values!r:.40}'
+    )
+  return texts
 
 
 def with_axes(

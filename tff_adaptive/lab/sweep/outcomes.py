@@ -7,14 +7,17 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
+from tff_adaptive.lab.recording import metric_names
+from tff_adaptive.lab.report import runs
 from tff_adaptive.lab.report import scores
 from tff_adaptive.lab.report import sweeps
+from tff_adaptive.lab.training.loop import ending
 from tff_adaptive.lazy import pandas as pd
 
 # The status of a run.
 WAITING = 'waiting'
 RUNNING = 'running'
-FINISHED = 'finished'
+FINISHED = sweeps.FINISHED
 DIVERGED = 'diverged'
 FAILED = 'failed'
 PRUNED = 'pruned'
@@ -34,7 +37,9 @@ MEASURES = (
   'megabytes',
   'first_seconds',
   'seconds',
+  # Of runs with virtual time: in all, and until --target_metric.
   'virtual_seconds',
+  'virtual_seconds_to_target',
 )
 
 
@@ -94,12 +99,30 @@ class Row:
   trial: Any = dataclasses.field(default=None, compare=False, repr=False)
 
 
+def measures_of(
+  run: runs.Run, target_metric: Optional[str] = None
+) -> dict[str, float]:
+  """Summarizes a run: `scores.measures`, and its virtual time to a target.
+
+  Args:
+    run: The run.
+    target_metric: The value of --target_metric, if given.
+  """
+  measures = run.measures()
+  reached = ending.first_at_target(run.rows, target_metric, run.directions)
+  if 'virtual_seconds' in measures and reached is not None:
+    measures['virtual_seconds_to_target'] = reached.get(
+      metric_names.VIRTUAL_SECONDS, 0.0
+    )
+  return measures
+
+
 def write_table(folder: pathlib.Path, rows: Sequence[Row]) -> None:
   """Writes results.csv: one row per run, one column per flag of the sweep."""
   measures = [
     name
     for name in MEASURES
-    if name != 'virtual_seconds'
+    if not name.startswith('virtual')
     or any(name in row.outcome.measures for row in rows)
   ]
   rest = ['status', 'reason', 'rounds', 'metric', *measures]
@@ -114,5 +137,5 @@ def write_table(folder: pathlib.Path, rows: Sequence[Row]) -> None:
     }
     for row in rows
   )
-  flags = [c for c in table if c not in ('name', *rest)]
+  flags = [c for c in table if c not in ('name', *rest, *MEASURES)]
   sweeps.write_table(folder, table.reindex(columns=['name', *flags, *rest]))

@@ -236,14 +236,14 @@ def outcome_of(
       status, reason = outcomes.FAILED, str(e)
     return outcomes.Outcome(status, reason)
   if status == outcomes.FINISHED and reason is None:
-    reason = ' '.join(health.concerns(found.rows)) or None
+    reason = ' '.join(health.concerns(found.rows).values()) or None
   return outcomes.Outcome(
     status,
     reason,
     rounds=found.rounds,
     metric=found.metric,
     rises=found.rises,
-    measures=found.measures(),
+    measures=outcomes.measures_of(found, point.settings.target_metric),
   )
 
 

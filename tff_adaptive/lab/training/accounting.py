@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Optional
 
+from tff_adaptive import parameters
 from tff_adaptive.algorithms import plan as plan_lib
 from tff_adaptive.lab.flags import options
 from tff_adaptive.lab.flags import settings as settings_lib
@@ -65,7 +66,7 @@ def open_ledger(
   if not settings.plan.private:
     return None
   delta = settings.dp_delta
-  with options.refusals():
+  try:
     if delta is not None:
       privacy.check_delta(delta, clients)
     budget = privacy.Budget(
@@ -79,6 +80,8 @@ def open_ledger(
     noise = settings.plan.values['dp_noise_multiplier'] or 0.0
     if settings.target_epsilon is not None:
       noise = budget.noise_for(settings.target_epsilon)
+  except parameters.ParameterError as e:
+    raise options.refusal(e) from e
   return Ledger(budget, noise, settings.target_epsilon)
 
 

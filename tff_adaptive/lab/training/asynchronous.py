@@ -326,7 +326,7 @@ class AsynchronousRounds(rounds_lib.LearningRounds):
         update.
       received_store: Builds the store of received messages; in memory only by
         default.
-      **states: `store` of `LearningRounds`.
+      **states: `store` and `client_ids` of `LearningRounds`.
     """
     super().__init__(process, state, **states)
     self._concurrency = concurrency
@@ -393,9 +393,10 @@ class AsynchronousRounds(rounds_lib.LearningRounds):
 
   def restore(self, program_state: Any) -> None:
     assert self._schedule is not None
-    self._received.restore(program_state['received'])
+    slots = [f'slot {number}' for number in range(self._concurrency)]
+    self._received.restore(program_state['received'], slots)
     if self._kept is not None:
-      self._kept.restore(program_state['clients'])
+      self._kept.restore(program_state['clients'], self._client_ids)
     self.state = program_state['server']
     self._done = int(program_state['rounds'])
     self._schedule.restore(self._done, program_state['schedule'])

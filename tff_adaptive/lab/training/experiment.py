@@ -16,7 +16,7 @@ from tff_adaptive import runtime
 from tff_adaptive.lab.flags import options as options_lib
 from tff_adaptive.lab.flags import settings as settings_lib
 from tff_adaptive.lab.recording import files
-from tff_adaptive.lab.recording import health
+from tff_adaptive.lab.recording import hooks as hooks_lib
 from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.recording import progress as progress_lib
 from tff_adaptive.lab.recording import tables
@@ -25,6 +25,8 @@ from tff_adaptive.lab.training import accounting
 from tff_adaptive.lab.training import reuse
 from tff_adaptive.lab.training import seeds as randomness
 from tff_adaptive.lab.training.loop import ending
+from tff_adaptive.lab.training.loop import plateaus
+from tff_adaptive.lab.training.participation import availability
 from tff_adaptive.lab.training.participation import cohorts
 from tff_adaptive.processes import exchange
 
@@ -147,6 +149,18 @@ def prepare(settings: settings_lib.Settings) -> Optional[tables.RowFile]:
   return metrics if tested and over else None
 
 
+def build_trackers(settings: settings_lib.Settings) -> Sequence[hooks_lib.Hook]:
+  """Builds the experiment trackers named by --trackers.
+
+  Raises:
+    SettingsError: If a name is unknown, or a tracker's package is missing.
+  """
+  try:
+    return trackers.build(settings.trackers)
+  except parameters.ParameterError as e:
+    raise options_lib.refusal(e) from e
+
+
 def check_data(settings: settings_lib.Settings) -> None:
   """Checks a run's data before TensorFlow is imported.
 
@@ -192,30 +206,18 @@ def create_task(
     SettingsError: If an option or the task's data cannot be used.
   """
   from tff_adaptive import tff_internals
-  from tff_adaptive.lab.training import parts
 
   # TFF has a batch prepared without a seed, to see its shape. Where operations
   # are to be deterministic, TensorFlow refuses that unless there is a global
   # seed.
   seed = randomness.seed_32(settings.seed, 'creating the task')
   tff_internals.set_random_seed(seed, drawn=False)
-  options = _task_options(settings)
+  with _reading(settings):
+    task = tasks.create(settings.task, **_task_options(settings))
+  _check_fitted(settings, task)
+  from tff_adaptive.lab.training import parts
 
-  def make() -> Any:
-    with _reading(settings):
-      made = tasks.create(settings.task, **options)
-    return made, parts.prepare(made, settings)
-
-  info = tasks.info(settings.task)
-  if info.own or info.functions or info.files:
-    # Functions and files may change between runs of a notebook.
-    created, prepared = make()
-  else:
-    changed_by = [getattr(settings, name) for name in parts.PREPARED_BY]
-    key = (settings.task, repr(options), *changed_by)
-    created, prepared = reuse.task(key, make)
-  _check_fitted(settings, created)
-  return prepared
+  return parts.prepare(task, settings)
 
 
 def _check_fitted(
@@ -261,21 +263,22 @@ def build(
   if plan.values.get('population', 0) is None:
     plan = plan.with_values(population=population)
   try:
-    with options_lib.refusals():
-      pieces = building.make_pieces(plan)
-      process = None
-      if plan.method.has_clients:
-        process = reuse.process(
-          (
-            reuse.model_key(settings, task),
-            plan.structure,
-            settings.asynchronous,
-            settings.runtime,
-          ),
-          lambda: pieces.compose(
-            task.model_fn, takes_messages=settings.asynchronous
-          ),
-        )
+    pieces = building.make_pieces(plan)
+    process = None
+    if plan.method.has_clients:
+      process = reuse.process(
+        (
+          reuse.model_key(settings, task),
+          plan.structure,
+          settings.asynchronous,
+          settings.runtime,
+        ),
+        lambda: pieces.compose(
+          task.model_fn, takes_messages=settings.asynchronous
+        ),
+      )
+  except parameters.ParameterError as e:
+    raise options_lib.refusal(e) from e
   except (exchange.UnsuitableModelError, adapters.AdapterError) as e:
     raise errors.SettingsError(
       f'--algorithm={settings.algorithm} cannot train --task={settings.task}. '
@@ -325,8 +328,7 @@ def _run(
 ) -> ending.Result:
   """Implements `run`, which converts `SystemExit`."""
   start = time.perf_counter()
-  with options_lib.refusals():
-    recorders = trackers.build(settings.trackers)
+  recorders = build_trackers(settings)
   finished = prepare(settings)
   if finished is not None:
     say(f'This run is already finished; its results are in {settings.folder}.')
@@ -372,7 +374,10 @@ def _run(
         f'Whether {main} is better when higher or lower is not known, so the '
         'best round is that of the lowest loss; --metric_direction says so.'
       )
+    if words := availability.describe(settings):
+      say(f'{words[0].upper()}{words[1:]}.')
     progress = progress_lib.Progress(settings.total_rounds)
+    watch = plateaus.PlateauWarning(progress.say, _bounds(settings))
     with files.RunFolder(settings.folder) as folder:
       _write_down(folder, settings, ready)
       results = loop.Training(
@@ -385,12 +390,10 @@ def _run(
         ),
         progress=progress,
         signals=signals,
-        hooks=[*recorders, *hooks],
+        hooks=[watch, *recorders, *hooks],
         patience=settings.patience,
         max_rejected_clients=settings.max_rejected_clients,
       ).run()
-      for sentence in health.concerns(results.rows):
-        say(sentence)
       # After the rounds, so that they do not wait for the figures.
       if pictures:
         folder.check_owned()
@@ -417,6 +420,13 @@ def _draw(
   )
 
 
+def _bounds(settings: settings_lib.Settings) -> dict[str, Any]:
+  """Returns the hyperparameters that bound clients' step sizes, by name."""
+  values = settings.hyperparameters
+  names = ('gamma_b', 'max_step_size')
+  return {n: values[n] for n in names if values.get(n) is not None}
+
+
 def _write_down(
   folder: files.RunFolder,
   settings: settings_lib.Settings,
@@ -434,6 +444,7 @@ def _write_down(
   read = fingerprints.fingerprint(ready.task)
   current: dict[str, Any] = {
     'settings': settings.identity,
+    'judged_by': ready.goal.column,
     'metric_directions': metric_names.as_words(ready.directions),
     'data': read,
     'weights': ready.evaluator.weight_names,

@@ -2,35 +2,30 @@
 
 import pathlib
 import re
-from collections.abc import Callable, Collection, Hashable
+import warnings
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_adaptive import adapters
 from tff_adaptive import errors
 from tff_adaptive import models
 from tff_adaptive import tff_internals
 from tff_adaptive.lab.recording import checkpoints
 from tff_adaptive.lab.recording import files
+from tff_adaptive.lab.training import keras_files
 from tff_adaptive.lab.training import reuse
 from tff_adaptive.lab.training import seeds
 
-# The file of an export that holds weights by their names.
-EXPORTED = 'weights.safetensors'
-# Number of names that a message lists.
-_LISTED = 4
+# File names of weights exported from Keras 2 and Keras 3.
+_EXPORTED = ('weights.h5', 'model.weights.h5')
 # Names of model weights in a checkpoint, of any kind of process.
 _IN_A_STATE = re.compile(
-  r'state/(?:server/)?(?:global_model_weights|weights)/'
+  r'state/(?:rounds/)?(?:server/)?(?:global_model_weights|weights)/'
   r'(trainable|non_trainable)/([0-9]+)'
 )
-
-# The function that last built a model here, and the number of traced processes
-# then.
-_last: tuple[Any, int] = (None, -1)
 
 
 def draw(
@@ -66,32 +61,26 @@ def draw(
     weights = drawn()
   else:
     weights = reuse.initial_weights((key, found), drawn)
-  global _last
-  now = model_fn, reuse.traces()
-  if not built and _last != now:
+  if not built:
     # Composing a process builds models in graphs, by which Keras makes models
     # that were built eagerly unusable, such as the evaluator's, until another
     # one is built eagerly.
     model_fn()
-  _last = now
   # Alike whether weights were drawn now or before.
   tff_internals.set_random_seed(found, drawn=False)
   return tf.nest.map_structure(np.copy, weights)
 
 
 def load(
-  model_fn: Callable[[], tff.learning.models.VariableModel],
-  path: pathlib.Path,
-  seed: int = 0,
+  model_fn: Callable[[], tff.learning.models.VariableModel], path: pathlib.Path
 ) -> tff.learning.models.ModelWeights:
-  """Loads the initial weights of a model, by their names.
+  """Loads the initial weights of a model.
 
   Args:
-    model_fn: Returns a `tff.learning.models.VariableModel`.
+    model_fn: Returns a `tff.learning.models.VariableModel` around a Keras
+      model.
     path: A folder written by `main.py export`, a run's folder, of which the
-      last checkpoint is used, or a safetensors file. If it has no adapters,
-      those of the model are drawn.
-    seed: The run's seed.
+      last checkpoint is used, or a Keras file of weights or of a model.
 
   Returns:
     The weights, as arrays.
@@ -100,62 +89,30 @@ def load(
     SettingsError: If `path` is none of these, or does not fit the model.
   """
   model = model_fn()
-  weights = draw(model_fn, seed)
-  wanted = (*weights.trainable, *weights.non_trainable)
-  names = models.weight_names(model)
+  if files.RunFolder(path).hparams.is_file():
+    return _of_run(model, path)
+  there = [path / name for name in _EXPORTED] if path.is_dir() else [path]
+  file = next((file for file in there if file.is_file()), None)
+  if file is None:
+    raise errors.SettingsError(
+      f'--initial_weights={path} is neither an export, nor a run, nor a Keras '
+      'file.'
+    )
+  keras_model: Any = tff_internals.keras_model_of(model)
+  if keras_model is None:
+    raise errors.SettingsError(
+      f'--initial_weights={path} needs a task with a Keras model.'
+    )
   try:
-    found = _read(path)
-    if isinstance(model, adapters.AdaptedModel):
-      drawn = dict(zip(names, wanted, strict=True))
-      for name in drawn.keys() - {*models.weight_names(model.unfrozen)}:
-        found.setdefault(name, drawn[name])
-    if len({*names}) < len(names):
-      raise errors.DamagedError('variables of the model share a name')
-    if found.keys() != {*names}:
-      raise errors.DamagedError(
-        f'it lacks {_listed({*names} - found.keys())}, and has '
-        f'{_listed(found.keys() - {*names})} that the model has not'
-      )
-    for name, array in zip(names, wanted, strict=True):
-      if (found[name].shape, found[name].dtype) != (array.shape, array.dtype):
-        raise errors.DamagedError(
-          f'{name} has the shape {list(found[name].shape)} and dtype '
-          f'{found[name].dtype} in it, and {list(array.shape)} and '
-          f'{array.dtype} in the model'
-        )
-  except (errors.DamagedError, OSError) as e:
+    files.check_regular(file)
+    keras_files.load(keras_model, file)
+  # Keras, h5py and zipfile raise exceptions of many types for damaged files.
+  except Exception as e:  # pylint: disable=broad-exception-caught
     raise errors.SettingsError(
       f'--initial_weights={path} cannot be loaded into the model of the task: '
       f'{errors.reason(e)}.'
     ) from e
-  count = len(weights.trainable)
-  chosen = [found[name] for name in names]
-  return tff.learning.models.ModelWeights(chosen[:count], chosen[count:])
-
-
-def _listed(names: Collection[str]) -> str:
-  return ', '.join(sorted(names)[:_LISTED]) or 'nothing'
-
-
-def _read(path: pathlib.Path) -> dict[str, np.ndarray]:
-  """Reads weights by name from an export, a run or a file."""
-  folder = files.RunFolder(path)
-  if not folder.hparams.is_file():
-    return checkpoints.load(path / EXPORTED if path.is_dir() else path)[1]
-  kept = checkpoints.Checkpoints(folder.checkpoints)
-  if not kept.rounds:
-    raise errors.DamagedError('the run has no checkpoint yet')
-  there = {
-    (match.group(1) != 'trainable', int(match.group(2))): array
-    for name, array in checkpoints.read(kept.path(kept.rounds[-1])).items()
-    if (match := _IN_A_STATE.fullmatch(name))
-  }
-  names = (folder.read_hparams() or {}).get('weights')
-  if not isinstance(names, list) or len({*names}) != len(there):
-    raise errors.DamagedError(
-      'the run does not name its weights; export it and give that folder'
-    )
-  return {n: there[place] for n, place in zip(names, sorted(there))}
+  return _arrays_of(model)
 
 
 def _arrays_of(
@@ -163,3 +120,68 @@ def _arrays_of(
 ) -> tff.learning.models.ModelWeights:
   weights = tff.learning.models.ModelWeights.from_model(model)
   return tf.nest.map_structure(lambda v: v.numpy(), weights)
+
+
+def _of_run(
+  model: tff.learning.models.VariableModel, path: pathlib.Path
+) -> tff.learning.models.ModelWeights:
+  """Loads the model weights of a run's last checkpoint."""
+  kept = checkpoints.Checkpoints(files.RunFolder(path).checkpoints)
+  if not kept.rounds:
+    raise errors.SettingsError(
+      f'--initial_weights={path} has no checkpoint yet.'
+    )
+  try:
+    arrays = checkpoints.read(kept.path(kept.rounds[-1]))
+  except (errors.DamagedError, OSError) as e:
+    raise errors.SettingsError(
+      f'--initial_weights={path} cannot be read: {errors.reason(e)}.'
+    ) from e
+  there = {
+    (match.group(1) != 'trainable', int(match.group(2))): array
+    for name, array in arrays.items()
+    if (match := _IN_A_STATE.fullmatch(name))
+  }
+  found = [array for _, array in sorted(there.items(), key=lambda x: x[0])]
+  weights = _arrays_of(model)
+  here = [np.asarray(w) for w in (*weights.trainable, *weights.non_trainable)]
+  names = models.weight_names(model)
+  recorded = (files.RunFolder(path).read_hparams() or {}).get('weights')
+  instead = 'export it and give the folder of the export'
+  if not isinstance(recorded, list):
+    shapes = [array.shape for array in found]
+    if shapes != [w.shape for w in here] or len({*shapes}) < len(shapes):
+      raise errors.SettingsError(
+        f'--initial_weights={path} is a run of an earlier version, without '
+        'names of weights, and their shapes do not tell which is which: '
+        f'{instead}.'
+      )
+    warnings.warn(
+      f'{path} does not name its weights; they were matched by their shapes.',
+      stacklevel=2,
+    )
+    recorded = names
+  if sorted(map(str, recorded)) != sorted(names) or len(found) != len(names):
+    raise errors.SettingsError(
+      f'--initial_weights={path} is a run of another model: '
+      f'{keras_files.differences(recorded, names)}. If these are adapters, '
+      f'{instead}.'
+    )
+  count = len(weights.trainable)
+  twice = {*names[:count]} & {*names[count:]}
+  if twice or (recorded != names and len({*names}) < len(names)):
+    raise errors.SettingsError(
+      f'--initial_weights={path}: several variables of the model have the same '
+      f'name, and frozen ones are in another order: {instead}.'
+    )
+  chosen = found
+  if recorded != names:
+    chosen = [found[recorded.index(name)] for name in names]
+  for name, array, wanted in zip(names, chosen, here, strict=True):
+    if (array.shape, array.dtype) != (wanted.shape, wanted.dtype):
+      raise errors.SettingsError(
+        f'--initial_weights={path} has {name} of the shape '
+        f'{list(array.shape)} and dtype {array.dtype}, and the model of the '
+        f'task of {list(wanted.shape)} and {wanted.dtype}.'
+      )
+  return tff.learning.models.ModelWeights(chosen[:count], chosen[count:])

@@ -8,6 +8,7 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Optional
 
+import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks import builders
@@ -46,22 +47,6 @@ from tff_adaptive.lab.training.participation import (
 )
 from tff_adaptive.lab.training.participation import (
   system_model as system_model_lib,
-)
-
-# The settings that `prepare` uses, besides the task and its options.
-PREPARED_BY = (
-  'seed',
-  'freeze',
-  'mixed_precision',
-  'lora_rank',
-  'lora_rule',
-  'lora_alpha',
-  'lora_targets',
-  'lora_also_train',
-  'validation_split',
-  'validation_share',
-  'evaluate_clients',
-  'client_test_share',
 )
 
 
@@ -216,7 +201,7 @@ def make(
     )
   else:
     place = pathlib.Path(settings.initial_weights)
-    weights = initial_weights.load(task.model_fn, place, settings.seed)
+    weights = initial_weights.load(task.model_fn, place)
   clients = training_data(settings, task)
   participation = _participation(settings, clients, cohort_fn, built.process)
   made: asynchronous.Clients = clients
@@ -239,13 +224,17 @@ def make(
     task.model_fn,
     built,
     weights,
+    client_ids=clients.client_ids,
     participation=participation,
   )
   evaluator = reuse.evaluator(
     reuse.model_key(settings, task),
     lambda: evaluation.Evaluator(task.model_fn),
   )
-  columns = [f'validation/{name}' for name in evaluator.names]
+  groups = ['validation']
+  if settings.ema_decay is not None:
+    groups.append('ema')
+  columns = [f'{group}/{name}' for group in groups for name in evaluator.names]
   directions = metric_names.merge_directions(
     evaluator.directions, settings.metric_direction
   )
@@ -266,19 +255,44 @@ def make(
     ledger=built.ledger,
     goal=goal,
     directions=directions,
-    client_tests=_client_tests(settings, task, evaluator, directions),
+    client_tests=_client_tests(settings, task, weights, evaluator, directions),
   )
 
 
 def _client_tests(
   settings: settings_lib.Settings,
   task: tff.simulation.baselines.BaselineTask,
+  weights: tff.learning.models.ModelWeights,
   evaluator: evaluation.Evaluator,
   directions: Mapping[str, bool],
 ) -> Optional[client_tests_lib.ClientTests]:
   """Builds the per-client tests; `None` without --evaluate_clients."""
   if settings.evaluate_clients is None:
     return None
+  tuner = None
+  epochs = settings.finetune_epochs
+  if epochs is not None:
+    assert settings.finetune_learning_rate is not None
+    clients = batches.training_clients(
+      task.datasets,
+      seed=settings.seed,
+      cache_bytes=0,
+      as_lists=False,
+      one_pass=True,
+    )
+
+    def passes(client: str) -> Any:
+      # Negative round numbers, so that shuffles differ from those of training.
+      made = [clients.for_client(client, -n) for n in range(1, epochs + 1)]
+      return functools.reduce(tf.data.Dataset.concatenate, made)
+
+    tuner = client_tests_lib.build_tuner(
+      task.model_fn,
+      weights,
+      learning_rate=settings.finetune_learning_rate,
+      seed=settings.seed % 2**31,
+      data=passes,
+    )
   tests = client_tests_lib.ClientTests(
     datasets=task.datasets,
     evaluator=evaluator,
@@ -287,6 +301,7 @@ def _client_tests(
     if settings.evaluate_clients == 'all'
     else int(settings.evaluate_clients),
     seed=settings.seed,
+    tuner=tuner,
   )
   tests.clients()  # Raises before training if there are too few clients.
   return tests
@@ -352,6 +367,7 @@ def build_rounds(
   built: Built,
   weights: tff.learning.models.ModelWeights,
   *,
+  client_ids: Optional[Sequence[str]] = None,
   participation: Any = None,
 ) -> rounds_lib.Rounds:
   """Builds the rounds of a run, in their initial state.
@@ -361,37 +377,49 @@ def build_rounds(
     model_fn: Returns its task's model.
     built: The process and pieces built from its plan.
     weights: The initial model weights, as arrays.
-    participation: The clients that answer; a schedule in asynchronous
-      training. Without it the rounds can only restore a model.
+    client_ids: The task's clients. Without them the rounds can only restore a
+      model.
+    participation: The clients that answer; a schedule in asynchronous training.
   """
   folder = files.RunFolder(settings.folder)
 
   def store(path: pathlib.Path) -> rounds_lib.Store:
+    if client_ids is None:
+      return client_states.ClientStates
     memory_bytes = settings.client_state_mib * 2**20
     return lambda fresh: client_states.ClientStates(fresh, path, memory_bytes)
 
+  kept: dict[str, Any] = dict(
+    store=store(folder.client_states), client_ids=client_ids
+  )
+  rounds: rounds_lib.Rounds
   if built.process is None:
-    return centralized.CentralizedRounds(
+    rounds = centralized.CentralizedRounds(
       model_fn,
       optimizer=built.pieces.server_optimizer,
       initial_weights=weights,
       seed=built.pieces.plan.values['seed'] % 2**31,
     )
-  state = built.pieces.first_state(reuse.template(built.process), weights)
-  if isinstance(built.process, processes.BufferedLearningProcess):
-    assert settings.concurrency is not None
-    return asynchronous.AsynchronousRounds(
-      built.process,
-      state,
-      concurrency=settings.concurrency,
-      schedule=participation,
-      discount=asynchronous.discount_of(settings.staleness),
-      received_store=store(folder.received),
-      store=store(folder.client_states),
-    )
-  return rounds_lib.LearningRounds(
-    built.process,
-    state,
-    whole_updates=not settings.plan.aggregation.formula,
-    store=store(folder.client_states),
-  )
+  else:
+    state = built.pieces.first_state(reuse.template(built.process), weights)
+    if isinstance(built.process, processes.BufferedLearningProcess):
+      assert settings.concurrency is not None
+      rounds = asynchronous.AsynchronousRounds(
+        built.process,
+        state,
+        concurrency=settings.concurrency,
+        schedule=participation,
+        discount=asynchronous.discount_of(settings.staleness),
+        received_store=store(folder.received),
+        **kept,
+      )
+    else:
+      rounds = rounds_lib.LearningRounds(
+        built.process,
+        state,
+        whole_updates=not settings.plan.aggregation.formula,
+        **kept,
+      )
+  if settings.ema_decay is None:
+    return rounds
+  return rounds_lib.AveragedRounds(rounds, settings.ema_decay)

@@ -1,4 +1,4 @@
-"""Caches of tasks, processes and contexts, for runs in a Python process.
+"""Caches of processes, evaluators and contexts, for runs in a Python process.
 
 Composing and tracing a round takes seconds, and runs that differ only in seeds,
 rates and the like have the same graph. The first run of a structure builds it,
@@ -35,7 +35,6 @@ _weights: MutableMapping[Hashable, Any] = cachetools.LRUCache(
   ),
 )
 _contexts: MutableMapping[tuple[int, str, str], Any] = cachetools.LRUCache(1)
-_tasks: dict[Hashable, Any] = {}
 _traces = 0
 
 
@@ -50,16 +49,6 @@ def clear() -> None:
     _kept.clear()
     _weights.clear()
     _contexts.clear()
-    _tasks.clear()
-
-
-def task(key: Hashable, make: Callable[[], _Value]) -> _Value:
-  """Returns a task; only the last one is cached, as it may be large."""
-  with _lock:
-    if key not in _tasks:
-      _tasks.clear()
-      _tasks[key] = make()
-    return _tasks[key]
 
 
 def process(key: Hashable, make: Callable[[], _Value]) -> _Value:

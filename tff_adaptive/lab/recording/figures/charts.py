@@ -34,6 +34,9 @@ _CELL = (52, 34)
 _LABEL_WIDTH = 34
 # More points of a line cannot be seen; fewer are marked.
 _MOST_POINTS, _MARKED = 600, 30
+# A range this many times that of all values but a twentieth at each end, or one
+# of few, is cut.
+_SPIKE = 20
 # Pixels of a letter of the legend, and of the line beside a name.
 _LETTER, _SAMPLE = 6, 40
 
@@ -175,7 +178,7 @@ def _panel(
     legend_width: Pixels for the legend.
     interactive: As in `specification`.
   """
-  rows = _rows(chart)
+  rows, limits = _rows(chart)
   names = {
     m: formatting.printable(name)
     for m, name in printed_names.methods(methods).items()
@@ -192,6 +195,8 @@ def _panel(
   )
   colours = {m: chart.colours.get(m) or styles.colour(m) for m in methods}
   label = sentence(chart.y_label) + (' (%)' if chart.share else '')
+  if limits != chart.y_limits and not chart.log_y:
+    label += ', cut'
   base = alt.Chart(
     drawing.table(drawing.records(rows)),
     description=formatting.printable(chart.caption),
@@ -204,7 +209,7 @@ def _panel(
     y=alt.Y(
       'y:Q',
       axis=_axis(label, log=chart.log_y),
-      scale=_scale(chart.log_y, chart.y_limits),
+      scale=_scale(chart.log_y, limits),
     ),
     detail='run:N',
     color=_looks(names, colours, alt.Color, legend),
@@ -275,8 +280,8 @@ def _looks(
   return kind('method:N', scale=scale, legend=legend)
 
 
-def _rows(chart: Chart) -> pd.DataFrame:
-  """Returns the visible points; gaps for those with no place on an axis."""
+def _rows(chart: Chart) -> tuple[pd.DataFrame, Limits]:
+  """Returns the visible points, and the ends of the vertical axis."""
   rows = chart.data.copy()
   if 'run' not in rows:
     rows['run'] = rows['method']
@@ -290,7 +295,33 @@ def _rows(chart: Chart) -> pd.DataFrame:
     log = chart.log_x if column == 'x' else chart.log_y
     values = rows[column].astype(float)
     rows[column] = values.where(np.isfinite(values) & ~(log & (values <= 0)))
-  return rows
+  low, high = (None if v is None else factor * v for v in chart.y_limits)
+  limits = (low, high)
+  if (low, high) == (None, None) and not chart.log_y:
+    limits = low, high = _without_spikes(rows['y'])
+    if low is not None and high is not None:
+      # Renderers drop lines that end very far away.
+      far = high - low
+      rows[heights] = rows[heights].clip(low - far, high + far)
+  return rows, limits
+
+
+def _without_spikes(values: pd.Series) -> Limits:
+  """Returns ends that cut a few values far off; (None, None) if none are."""
+  ordered = values.dropna().sort_values().to_numpy()
+  outer = max(1, len(ordered) // 20)
+  if len(ordered) <= 2 * outer:
+    return None, None
+  inner = ordered[outer], ordered[-1 - outer]
+  width = inner[1] - inner[0]
+  if not 0 < _SPIKE * width < values.max() - values.min():
+    return None, None
+  low, high = (
+    max(inner[0] - width, values.min()),
+    min(inner[1] + width, values.max()),
+  )
+  low -= 0.03 * (high - low)
+  return float(f'{low:.6g}'), float(f'{high:.6g}')
 
 
 def _axis(
@@ -332,9 +363,7 @@ def _heat_map(chart: HeatMap, width: Any) -> Any:
   """Draws values in cells; cells without a value show a cross."""
   factor, unit = (100.0, ' (%)') if chart.share else (1.0, '')
   data = factor * chart.data
-  across, up = (
-    [f'{rate:.3g}' for rate in axis] for axis in (data.columns, data.index)
-  )
+  across, up = (_rates(list(axis)) for axis in (data.columns, data.index))
   rows = [
     {
       'x': across[j],
@@ -350,9 +379,11 @@ def _heat_map(chart: HeatMap, width: Any) -> Any:
     x=alt.X(
       'x:O',
       sort=across,
-      axis=_axis(chart.x_label, labelAngle=0, format=''),
+      axis=_axis(_log(chart.x_label, across), labelAngle=0, format=''),
     ),
-    y=alt.Y('y:O', sort=up[::-1], axis=_axis(chart.y_label, format='')),
+    y=alt.Y(
+      'y:O', sort=up[::-1], axis=_axis(_log(chart.y_label, up), format='')
+    ),
     tooltip=[
       alt.Tooltip('rates:N', title='Client, server rate'),
       alt.Tooltip('value:Q', title=label, format='.4~r'),
@@ -383,6 +414,20 @@ def _heat_map(chart: HeatMap, width: Any) -> Any:
     height=_CELL[1] * len(up),
     title=formatting.printable(printed_names.method(chart.method)),
   )
+
+
+def _rates(rates: Sequence[float]) -> list[str]:
+  """Formats rates as exponents of ten if all have one, or as numbers."""
+  halves = [2 * math.log10(rate) for rate in rates]
+  if any(abs(h - round(h)) > 2e-3 for h in halves):
+    return [f'{rate:.3g}' for rate in rates]
+  minus = '\N{MINUS SIGN}'
+  return [f'{round(h) / 2:g}'.replace('-', minus) for h in halves]
+
+
+def _log(label: str, shown: Sequence[str]) -> str:
+  exponents = any('\N{MINUS SIGN}' in text for text in shown)
+  return f'log10 of {label}' if exponents else label
 
 
 def sentence(words: str) -> str:

@@ -30,7 +30,14 @@ _SPREADS = {
   'step_size/within_clients': 'within a client',
 }
 _AT_BOUND = 'step_size/at_bound'
-_TRAIN, _VALIDATION, _STEP_SIZE = styles.OF_A_RUN
+_TRAIN, _VALIDATION, _STEP_SIZE, *_COSINE_NAMES = styles.OF_A_RUN
+_COSINES = dict(
+  zip(
+    ('drift/cosine', 'drift/pairwise_cosine', 'drift/turn'),
+    _COSINE_NAMES,
+    strict=True,
+  )
+)
 # Ratio of the largest to the smallest mean above which an axis is logarithmic.
 _WIDE = 50
 
@@ -40,8 +47,8 @@ def draw_curves(
 ) -> None:
   """Draws loss and metric by round, and further panels for what was recorded.
 
-  Runs with virtual time have a panel against it; runs with step sizes have one
-  of these by round.
+  Runs with virtual time have a panel against it; runs with step sizes or drift
+  measures have panels of these by round.
 
   Args:
     rows: Rows of metrics.csv.
@@ -94,6 +101,9 @@ def build_curves(table: pd.DataFrame) -> list[charts.Chart]:
     )
     label = 'client step size, from the least to the greatest'
     found.append(_chart(label, [lines], log_y=True))
+  cosines = [_line(table, c, w) for c, w in _COSINES.items() if c in table]
+  if cosines:
+    found.append(_chart('cosine', cosines, y_limits=(-1.05, 1.05)))
   return found
 
 

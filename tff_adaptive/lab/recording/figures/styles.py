@@ -27,7 +27,14 @@ GREY = '#B4B4B4'
 # Lengths of strokes and gaps, in pixels.
 _DASHES = ((1, 0), (7, 3), (8, 3, 2, 3), (2, 2))
 # Lines of a single run's figures.
-OF_A_RUN = ('train', 'validation', 'step size')
+OF_A_RUN = (
+  'train',
+  'validation',
+  'step size',
+  'cosine of update and mean update',
+  'cosine of two updates',
+  'cosine of mean update and the last',
+)
 
 
 def _place(method: str) -> int:

@@ -6,6 +6,7 @@ as arrays; a round draws an order for each client of the cohort, gathers the
 rows and maps those of the whole cohort in one call.
 """
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Optional
 
@@ -38,7 +39,7 @@ def training_clients(
 
   Args:
     datasets, seed, cache_bytes, as_lists: As `ClientBatches` takes them.
-    **more: Its further arguments.
+    **more: Its further arguments; `one_pass` is ignored without a recipe.
   """
   recipe = _recipe_of(datasets)
   if recipe is not None:
@@ -50,6 +51,7 @@ def training_clients(
       as_lists=as_lists,
       **more,
     )
+  more.pop('one_pass', None)
   return data.ClientDatasets(
     datasets, seed=seed, cache_bytes=cache_bytes, **more
   )
@@ -100,6 +102,7 @@ class ClientBatches(data.ClientDatasets):
     cache_bytes: int = 2 * 2**30,
     as_lists: bool = True,
     max_steps: Optional[int] = None,
+    one_pass: bool = False,
   ):
     """Initializes the clients; reads no data yet.
 
@@ -111,11 +114,17 @@ class ClientBatches(data.ClientDatasets):
         dropped first.
       as_lists: Whether batches may be lists instead of datasets.
       max_steps: Maximum number of batches per client and round; `None` for all.
+      one_pass: Whether a round is one pass over all of a client's examples,
+        overriding the task's epochs and maximum number of examples.
     """
     super().__init__(
       datasets, seed=seed, cache_bytes=cache_bytes, max_steps=max_steps
     )
     self._recipe = recipe
+    if one_pass:
+      self._recipe = dataclasses.replace(
+        self._recipe, epochs=1, max_elements=None
+      )
     self._as_lists = as_lists
     # Traced with the first rows, which determine the shapes.
     self._row_bytes: Optional[int] = None

@@ -3,16 +3,17 @@
 A client without data, or whose update is not finite, is excluded by the process
 itself, which counts such clients but does not identify them. A client whose
 data cannot be read, or whose preprocessing, loss or metrics raise an error,
-aborts the round, which names it and is repeated without it, so that rounds
-without failures have no overhead.
+would abort the round. Such clients are searched for after a round has failed,
+and the round is repeated without them, so that rounds without failures have no
+overhead.
 """
 
 import collections
+import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Optional, TypeAlias, Union
 
-import numpy as np
 import tensorflow as tf
 
 from tff_adaptive import errors
@@ -26,6 +27,37 @@ Clients: TypeAlias = Union[data_lib.Prefetcher, data_lib.Clients]
 # Maximum number of warnings of one kind, and of clients named in a warning.
 _SAID_IN_FULL = 3
 _MOST_NAMES = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+  """The result of examining a client's batches.
+
+  Attributes:
+    error: The error message raised while reading them; `None` without one.
+    empty: Whether there are no batches.
+    finite: Whether all floating point values are finite.
+  """
+
+  error: Optional[str]
+  empty: bool
+  finite: bool
+
+
+def examine(dataset: data_lib.Batches) -> Finding:
+  """Reads all of a client's batches, for errors and non-finite values."""
+  finite, count = True, 0
+  try:
+    for batch in dataset:
+      count += 1
+      for tensor in tf.nest.flatten(batch):
+        if tensor.dtype.is_floating:
+          finite &= bool(tf.reduce_all(tf.math.is_finite(tensor)))
+  except tf.errors.OpError as e:
+    return Finding(errors.reason(e), count == 0, finite)
+  except errors.RunError as e:  # Of a reference, whose client cannot be read.
+    return Finding(str(e).rstrip('.'), count == 0, finite)
+  return Finding(None, count == 0, finite)
 
 
 def explain(error: BaseException) -> str:
@@ -70,6 +102,7 @@ class ClientFailureHandler:
     self._say = say
     self._counts: collections.Counter[str] = collections.Counter()
     self._failed: dict[str, str] = {}
+    self._unread: dict[str, str] = {}
 
   def read(self, number: int, cohort: Sequence[str]) -> list[data_lib.Batches]:
     """Reads the cohort's batches; empty for clients that cannot be read.
@@ -78,6 +111,7 @@ class ClientFailureHandler:
       RunError: If no client's data can be read.
     """
     found = self._clients.for_round(number, cohort)
+    self._unread = found.failures
     self._failed = dict(found.failures)
     return found.batches
 
@@ -126,7 +160,8 @@ class ClientFailureHandler:
   ) -> tuple[rounds_lib.Columns, Sequence[data_lib.Batches]]:
     """Runs a round without the clients that raise an error.
 
-    These are one that the runtime names, or those whose data cannot be read.
+    These are clients whose data cannot be read and, one at a time, those whose
+    loss, metrics or update raise an error.
 
     Returns:
       What the round reported, and its datasets, with those clients' emptied.
@@ -134,17 +169,21 @@ class ClientFailureHandler:
     Raises:
       RunError: If all clients raise errors. If none do, raises `error`.
     """
-    of_memory = (tf.errors.ResourceExhaustedError, MemoryError)
+    if len(cohort) != len(datasets):
+      raise error  # Pooled data belong to no single client.
+    for client, found in _examined(cohort, datasets).items():
+      if found.error is not None:
+        self._failed[client] = found.error
+    known = len(self._unread)
     while True:
-      if isinstance(error, runtime.ClientFailure):
-        found = {cohort[error.client_index]: explain(error)}
-      else:
-        found = _unreadable(_by_client(cohort, datasets))
-      new = found.keys() - self._failed.keys()
-      if not new or isinstance(error.__cause__, of_memory):
-        raise error
-      self._failed |= found
-      if len(self._failed) == len(cohort):
+      if len(self._failed) == known:
+        if not isinstance(error, runtime.ClientFailure) or isinstance(
+          error.__cause__, (tf.errors.ResourceExhaustedError, MemoryError)
+        ):
+          raise error
+        self._failed[cohort[error.client_index]] = explain(error)
+      known = len(self._failed)
+      if known == len(cohort):
         raise errors.RunError(
           'Every client of a round raises an error: client '
           f'{cohort[0]!r}, {self._failed[cohort[0]].rstrip(".")}.'
@@ -157,7 +196,7 @@ class ClientFailureHandler:
       ]
       try:
         return self._rounds.run(cohort, datasets), datasets
-      except (runtime.ClientFailure, tf.errors.OpError) as e:
+      except runtime.ClientFailure as e:
         error = e
 
   def _report(
@@ -201,8 +240,8 @@ class ClientFailureHandler:
           f'Round {number}: {empty} of {count} clients have no data: '
           + _names(
             client
-            for client, batches in _by_client(cohort, datasets)
-            if client not in self._failed and not any(True for _ in batches)
+            for client, found in _examined(cohort, datasets).items()
+            if found.empty and client not in self._failed
           )
           + '.'
         ),
@@ -252,39 +291,18 @@ def _names(clients: Iterable[str]) -> str:
   return f'{text} and {more} more' if more > 0 else text
 
 
-def _by_client(
+def _examined(
   cohort: Sequence[str], datasets: Sequence[data_lib.Batches]
-) -> list[tuple[str, data_lib.Batches]]:
-  """Pairs clients with their batches; pooled data belong to no single one."""
-  return list(zip(cohort, datasets)) if len(cohort) == len(datasets) else []
-
-
-def _unreadable(
-  clients: Iterable[tuple[str, data_lib.Batches]],
-) -> dict[str, str]:
-  """Returns the error of each client whose batches cannot be read."""
-  found = {}
-  for client, batches in clients:
-    try:
-      for _ in batches:
-        pass
-    except tf.errors.OpError as e:
-      found[client] = errors.reason(e)
-  return found
-
-
-def _is_finite(batches: data_lib.Batches) -> bool:
-  return all(
-    np.isfinite(tensor).all()
-    for batch in batches
-    for tensor in tf.nest.flatten(batch)
-    if tensor.dtype.is_floating
-  )
+) -> dict[str, Finding]:
+  """Examines all clients' batches; pooled data belong to no single client."""
+  if len(cohort) != len(datasets):
+    return {}
+  return {c: examine(d) for c, d in zip(cohort, datasets, strict=True)}
 
 
 def _blame(cohort: Sequence[str], datasets: Sequence[data_lib.Batches]) -> str:
   """Describes which clients' data are not finite, in a clause."""
-  found = _by_client(cohort, datasets)
-  if wrong := [client for client, data in found if not _is_finite(data)]:
+  found = _examined(cohort, datasets)
+  if wrong := [client for client in found if not found[client].finite]:
     return f'the data of {_names(wrong)} are not finite.'
   return 'their data are finite: a lower client learning rate may help.'

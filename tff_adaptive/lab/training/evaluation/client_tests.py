@@ -1,4 +1,4 @@
-"""Per-client tests of the trained model.
+"""Per-client tests of the trained model, optionally after fine-tuning.
 
 Clients have test data of their own if the task's test split is federated;
 otherwise a share of every client's examples is held out of training.
@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Optional
+from typing import Any, Optional, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -21,10 +21,16 @@ from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.training import seeds
 from tff_adaptive.lab.training.evaluation import evaluator as evaluation
 from tff_adaptive.lab.training.evaluation import validation
+from tff_adaptive.lab.training.loop import centralized
 
-# Group of columns.
+# Groups of columns: of the model, and of the model fine-tuned by each client.
 MODEL = 'per_client'
+TUNED = 'per_client_tuned'
 _PERCENTILES = (10, 50, 90)
+# Maps a client id and a model's weights to the weights tuned on its data.
+Tuner: TypeAlias = Callable[
+  [str, tff.learning.models.ModelWeights], tff.learning.models.ModelWeights
+]
 
 
 def by_client(
@@ -85,6 +91,41 @@ def split(
   return data.divided(data.client_ids, left), data.divided(data.client_ids, out)
 
 
+def build_tuner(
+  model_fn: Callable[[], tff.learning.models.VariableModel],
+  weights: tff.learning.models.ModelWeights,
+  *,
+  learning_rate: float,
+  seed: int,
+  data: Callable[[str], tf.data.Dataset],
+) -> Tuner:
+  """Builds the fine-tuning of a model on a client's data, by SGD.
+
+  Args:
+    model_fn: Returns a `tff.learning.models.VariableModel`.
+    weights: Weights of such a model, as arrays.
+    learning_rate: The learning rate.
+    seed: Seed of dropout.
+    data: Maps a client id to its batches, over all epochs.
+  """
+  steps = centralized.CentralizedRounds(
+    model_fn,
+    optimizer=tff.learning.optimizers.build_sgdm(learning_rate),
+    initial_weights=weights,
+    seed=seed,
+  )
+  first = steps.program_state
+
+  def tune(
+    client: str, weights: tff.learning.models.ModelWeights
+  ) -> tff.learning.models.ModelWeights:
+    steps.restore({**first, 'weights': weights})
+    steps.run([client], [data(client)])
+    return steps.model_weights()
+
+  return tune
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClientTests:
   """Per-client evaluation of a model.
@@ -94,6 +135,7 @@ class ClientTests:
     evaluator: The evaluator.
     count: Number of clients to draw; `None` for all.
     seed: Seed of the draw.
+    tuner: Fine-tunes weights for a client; `None` for no fine-tuning.
     directions: Whether higher is better, for metrics where this is known.
   """
 
@@ -101,6 +143,7 @@ class ClientTests:
   evaluator: evaluation.Evaluator
   count: Optional[int]
   seed: int
+  tuner: Optional[Tuner] = None
   directions: Optional[Mapping[str, bool]] = None
 
   def clients(self) -> list[str]:
@@ -155,7 +198,10 @@ class ClientTests:
         rows.append(row)
     if not rows:
       raise errors.RunError('None of the selected clients has test data.')
-    return over_clients(rows, self.directions), rows
+    values = over_clients(rows, MODEL, self.directions)
+    if self.tuner is not None:
+      values |= over_clients(rows, TUNED, self.directions)
+    return values, rows
 
   def _row(
     self, client: str, weights: tff.learning.models.ModelWeights
@@ -168,17 +214,25 @@ class ClientTests:
       return None
     values = dict(self.evaluator.evaluate(weights, batches))
     row = {'client': client, 'num_examples': values.pop('num_examples')}
-    return row | {f'{MODEL}/{name}': value for name, value in values.items()}
+    row |= {f'{MODEL}/{name}': value for name, value in values.items()}
+    if self.tuner is not None:
+      tuned = self.tuner(client, weights)
+      values = dict(self.evaluator.evaluate(tuned, batches))
+      del values['num_examples']
+      row |= {f'{TUNED}/{name}': value for name, value in values.items()}
+    return row
 
 
 def over_clients(
   rows: Sequence[Mapping[str, Any]],
+  group: str,
   directions: Optional[Mapping[str, bool]] = None,
 ) -> dict[str, float]:
-  """Computes statistics of metrics over equally weighted clients.
+  """Computes statistics of a group of metrics over equally weighted clients.
 
   Args:
     rows: One row per client, as `ClientTests` returns them.
+    group: `MODEL` or `TUNED`.
     directions: Whether higher is better, by metric.
 
   Returns:
@@ -187,10 +241,10 @@ def over_clients(
     clients.
   """
   values: dict[str, float] = collections.OrderedDict()
-  values[f'{MODEL}/clients'] = len(rows)
+  values[f'{group}/clients'] = len(rows)
   worst = max(math.ceil(len(rows) / 10), 1)
   for column in rows[0]:
-    if not column.startswith(f'{MODEL}/') or '/num_' in column:
+    if not column.startswith(f'{group}/') or '/num_' in column:
       continue
     cells = np.sort([float(row[column]) for row in rows])
     rises = metric_names.higher_is_better(column, directions)

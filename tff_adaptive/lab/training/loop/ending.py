@@ -14,6 +14,9 @@ from tff_adaptive import errors
 from tff_adaptive.lab.recording import hooks
 from tff_adaptive.lab.recording import metric_names
 
+# The groups of columns of evaluations during training.
+_GROUPS = ('validation', 'ema')
+
 
 @dataclasses.dataclass(frozen=True)
 class Result:
@@ -73,8 +76,7 @@ def goal_of(
 
   Args:
     target_metric: 'NAME:VALUE', 'NAME:max' or 'NAME:min', where NAME is a
-      metric's full or short name or a column such as 'validation/loss'. If
-      `None`, the
+      metric's full or short name or a column such as 'ema/loss'. If `None`, the
       goal is the main validation metric, without a target; or the loss, if
       there is none or its direction is not known.
     columns: Names of the columns of metrics.csv.
@@ -85,21 +87,26 @@ def goal_of(
     SettingsError: If no column has that name, or the direction of the named
       metric is not known.
   """
-  prefix = 'validation/'
-  names = [c.removeprefix(prefix) for c in columns if c.startswith(prefix)]
+  evaluated = [c for c in columns if c.partition('/')[0] in _GROUPS]
+  names = {
+    c.partition('/')[2]: None for c in evaluated if c.startswith('validation/')
+  }
   if target_metric is None:
-    main = metric_names.main_metric(dict.fromkeys(names))
-    column = f'{prefix}{main or "loss"}'
+    column = f'validation/{metric_names.main_metric(names) or "loss"}'
     rises = metric_names.higher_is_better(column, directions)
     return _BY_LOSS if rises is None else Goal(column, rises)
   asked, _, value = target_metric.rpartition(':')
-  for name in names:
+  for column in evaluated:
+    group, _, name = column.partition('/')
     short = metric_names.short(name).replace(' ', '_')
-    if asked.removeprefix(prefix) in (name, short):
+    called = [column, f'{group}/{short}']
+    if group == 'validation':
+      called += [name, short]
+    if asked in called:
       if value in _DIRECTIONS:
-        return Goal(f'{prefix}{name}', _DIRECTIONS[value])
+        return Goal(column, _DIRECTIONS[value])
       rises = metric_names.require_direction(name, directions)
-      return Goal(f'{prefix}{name}', rises, float(value))
+      return Goal(column, rises, float(value))
   raise errors.SettingsError(
     f'--target_metric={target_metric}: evaluations have no {asked}; they have '
     f'{", ".join(names)}.'
@@ -190,6 +197,30 @@ class Ending(hooks.Hook):
         if self._best is not None
         else f'{self._goal.column} was no number in {self._waited} evaluations'
       )
+
+
+def first_at_target(
+  rows: Iterable[Mapping[str, Any]],
+  target_metric: Optional[str],
+  directions: Optional[Mapping[str, bool]] = None,
+) -> Optional[Mapping[str, Any]]:
+  """Finds the row of the first evaluation that reached a target.
+
+  Args:
+    rows: Rows of metrics.csv, as numbers by column without empty cells.
+    target_metric: As `goal_of` takes it.
+    directions: Likewise.
+
+  Returns:
+    The row; `None` if none reached the target, or there is no target.
+  """
+  if target_metric is None:
+    return None
+  found = list(rows)
+  goal = _goal_in(found, target_metric, directions)
+  return next(
+    (r for r in found if goal.is_reached(r.get(goal.column, math.nan))), None
+  )
 
 
 def _goal_in(

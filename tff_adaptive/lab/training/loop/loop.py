@@ -73,6 +73,18 @@ class Parts:
     sources = [s for s in (self.ledger, self.participation) if s is not None]
     return {k: v for s in sources for k, v in s.columns(number).items()}
 
+  def keeper_of_best(self, folder: files.RunFolder) -> Optional[best.Best]:
+    """Builds the hook that saves the best round; `None` without a goal."""
+    if self.goal is ending_lib.NO_GOAL:
+      return None
+    group = self.goal.column.partition('/')[0]
+    return best.Best(
+      folder.checkpoints,
+      self.goal,
+      lambda: self.rounds.models('validation')[group],
+      run=folder.identity,
+    )
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cadence:
@@ -194,24 +206,19 @@ class Training:
     self._progress = progress or progress_lib.Progress(cadence.total_rounds)
     self._signals = signals or stopping.Signals()
     self._ending = ending_lib.Ending(parts.goal, patience)
-    self._best = best.Best(parts.goal, self._rounds.model_weights())
+    self._best = parts.keeper_of_best(folder)
     say = self._progress.say
     self._checkpoints = checkpoints_lib.Checkpoints(
       folder.checkpoints, run=folder.identity, warn=say
     )
     checkpoint = self._checkpoints.load_latest(
-      self._rounds.program_state,
-      self._rounds.restore,
-      row_sums=records_lib.ROW_SUMS,
-      best=self._best.saved,
+      self._rounds.program_state, self._rounds.restore, records_lib.ROW_SUMS
     )
     self._resumed_from = None if checkpoint is None else checkpoint.round_number
     # The last complete round; -1 before the evaluation of the untrained model.
     self._done = -1 if self._resumed_from is None else self._resumed_from
     self._saved = self._done
     self._records = records_lib.Records(folder, checkpoint)
-    if checkpoint is not None:
-      self._best.restore(checkpoint.more['best'], self._records.rows)
     # A round is complete once recorded by these; then listeners are notified.
     self._recorders = hooks_lib.HookList(
       [self._records, tensorboard.TensorBoard(folder.tensorboard)]
@@ -220,6 +227,7 @@ class Training:
       [
         self._progress,
         self._ending,
+        *([] if self._best is None else [self._best]),
         *(hooks_lib.Guarded(h, say) for h in hooks),
       ]
     )
@@ -319,7 +327,6 @@ class Training:
       self._rounds.roll_back(before)
       raise
     self._done = number
-    self._best.judge(number, values, self._rounds.model_weights)
     clock.lap('rest')
     if self._cadence.checkpoints(number):
       self._save()
@@ -391,16 +398,20 @@ class Training:
   def _evaluate(
     self, batches: data_lib.Batches, split: str = 'validation'
   ) -> Mapping[str, Any]:
-    """Evaluates the model; returns metrics by column."""
-    weights = self._rounds.model_weights()
+    """Evaluates the model and its average; returns metrics by column."""
     try:
-      values = self._parts.evaluator.evaluate(weights, batches)
+      return {
+        f'{group}/{name}': value
+        for group, weights in self._rounds.models(split).items()
+        for name, value in self._parts.evaluator.evaluate(
+          weights, batches
+        ).items()
+      }
     except tf.errors.OpError as e:
       raise errors.RunError(
         f'The model cannot be evaluated on the {split} data: '
         f'{client_failures.explain(e).rstrip(".")}.'
       ) from e
-    return {f'{split}/{name}': value for name, value in values.items()}
 
   def _test(self) -> None:
     """Evaluates the trained model on the test split, unless already done."""
@@ -426,15 +437,14 @@ class Training:
 
   def _save(self) -> None:
     self._folder.check_owned()
-    # First: a checkpoint requires the rows so far.
+    # Both first: a checkpoint requires the rows and the best model so far.
+    if self._best is not None:
+      self._best.write()
     sums = self._records.sync(self._done)
-    self._checkpoints.save(
-      self._rounds.program_state,
-      self._done,
-      row_sums=sums,
-      best=self._best.saved,
-    )
+    self._checkpoints.save(self._rounds.program_state, self._done, sums)
     self._saved = self._done
+    if self._best is not None:
+      self._best.prune(self._done)
 
   def _save_last_round(self) -> None:
     """Saves the last complete round, unless it is saved already."""

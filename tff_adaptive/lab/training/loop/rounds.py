@@ -4,7 +4,7 @@ import abc
 import collections
 import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Optional, TypeAlias
 
 import numpy as np
@@ -76,6 +76,10 @@ class Rounds(abc.ABC):
     """Restores a snapshot."""
     self.restore(snapshot)
 
+  def models(self, split: str) -> dict[str, tff.learning.models.ModelWeights]:
+    """Returns the weights to evaluate on a split, by group of columns."""
+    return {split: self.model_weights()}
+
   def weights_of(
     self, client: str, weights: tff.learning.models.ModelWeights
   ) -> tff.learning.models.ModelWeights:
@@ -108,6 +112,7 @@ class LearningRounds(Rounds):
     state: Any,
     *,
     store: Store = client_states_lib.ClientStates,
+    client_ids: Optional[Collection[str]] = None,
     whole_updates: bool = False,
   ):
     """Takes the process and its initial state.
@@ -117,11 +122,14 @@ class LearningRounds(Rounds):
       state: Its initial state, with the initial model weights.
       store: Builds the store of client states; by default they are in memory
         only, and a run cannot be resumed.
+      client_ids: The task's clients; states of others are rejected. By default
+        all are accepted.
       whole_updates: Whether clients' updates are summed without clipping,
         compression or the like.
     """
     self._process: Any = process
     self._whole_updates = whole_updates
+    self._client_ids = client_ids
     self.state = state
     self._kept: Optional[client_states_lib.ClientStates] = None
     fresh = getattr(process, 'initialize_client_state', None)
@@ -208,7 +216,7 @@ class LearningRounds(Rounds):
 
   def restore(self, program_state: Any) -> None:
     if self._kept is not None:
-      self._kept.restore(program_state['clients'])
+      self._kept.restore(program_state['clients'], self._client_ids)
     self.restore_model(program_state)
 
   def restore_model(self, program_state: Any) -> None:
@@ -230,6 +238,84 @@ def kept_by(
     raise errors.RunError(
       f'{e} The same command resumes from the last intact checkpoint.'
     ) from e
+
+
+# Maps the model's group of columns to that of its average.
+_AVERAGES = {'validation': 'ema', 'test': 'test_ema'}
+
+
+class AveragedRounds(Rounds):
+  """Rounds with an exponential moving average of the model.
+
+  After every round, with d the decay, x the model and a the average, which
+  starts as the initial model:
+
+    a = d a + (1 - d) x
+
+  Training continues with x; weights that are not floats are copied.
+  """
+
+  def __init__(self, rounds: Rounds, decay: float):
+    """Initializes the average with the model.
+
+    Args:
+      rounds: The rounds to average over.
+      decay: d, in [0, 1).
+    """
+    self._rounds = rounds
+    self._decay = decay
+    self._average = self._model()
+    self.traffic = rounds.traffic
+
+  def _model(self) -> tff.learning.models.ModelWeights:
+    return tf.nest.map_structure(np.asarray, self._rounds.model_weights())
+
+  def run(self, cohort: Sequence[str], datasets: Sequence[Any]) -> Columns:
+    reported = self._rounds.run(cohort, datasets)
+    self.step_records = self._rounds.step_records
+    self._average = tf.nest.map_structure(
+      self._mix, self._average, self._model()
+    )
+    return reported
+
+  def _mix(self, average: np.ndarray, value: np.ndarray) -> np.ndarray:
+    if value.dtype.kind != 'f':
+      return value
+    mixed = self._decay * average + (1 - self._decay) * value
+    return np.asarray(mixed, value.dtype)
+
+  def model_weights(self) -> tff.learning.models.ModelWeights:
+    return self._rounds.model_weights()
+
+  def models(self, split: str) -> dict[str, tff.learning.models.ModelWeights]:
+    return {**self._rounds.models(split), _AVERAGES[split]: self._average}
+
+  def weights_of(
+    self, client: str, weights: tff.learning.models.ModelWeights
+  ) -> tff.learning.models.ModelWeights:
+    return self._rounds.weights_of(client, weights)
+
+  def snapshot(self) -> Any:
+    return self._rounds.snapshot(), self._average
+
+  def roll_back(self, snapshot: Any) -> None:
+    before, self._average = snapshot
+    self._rounds.roll_back(before)
+
+  @property
+  def program_state(self) -> Any:
+    """The state of the rounds, and the average."""
+    return collections.OrderedDict(
+      rounds=self._rounds.program_state, average=self._average
+    )
+
+  def restore(self, program_state: Any) -> None:
+    self._rounds.restore(program_state['rounds'])
+    self._average = program_state['average']
+
+  def restore_model(self, program_state: Any) -> None:
+    self._rounds.restore_model(program_state['rounds'])
+    self._average = program_state['average']
 
 
 # Prefixes of a process' metrics, and of the columns that show them.

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Optional
 
+from tff_adaptive.lab.flags import settings as settings_lib
 from tff_adaptive.lab.training.participation import (
   system_model as system_model_lib,
 )
@@ -135,3 +136,49 @@ class Availability(Participation):
     if self._system_model.timed:
       columns[MOST_WORK] = max((amounts[c] for c in cohort), default=0)
     return RoundParticipation(cohort, columns)
+
+
+def describe(settings: settings_lib.Settings) -> str:
+  """Describes clients' speed and which answers count; empty if all do."""
+  if not system_model_lib.is_asked(settings):
+    return ''
+  parts = []
+  mean = settings.client_seconds_per_example
+  spread = settings.client_speed_spread or 0.0
+  apart = f' (spread {spread:g})' if spread else ''
+  if mean is not None:
+    parts.append(
+      f'clients take {mean:g} virtual seconds an example on average{apart}'
+    )
+  if settings.client_devices is not None:
+    parts.append(f'clients compute and send as {settings.client_devices}')
+  if settings.client_seconds_per_step is not None:
+    parts.append(
+      f'clients take {settings.client_seconds_per_step:g} virtual seconds a '
+      f'gradient on average{apart}'
+    )
+  link = system_model_lib.link_of(settings)
+  if link is not None and settings.client_devices is None:
+    parts.append(
+      f'messages travel at {link.mbit_down:g} Mbit/s down and '
+      f'{link.mbit_up:g} up, and {link.latency:g} s each way'
+    )
+  if settings.client_dropout:
+    parts.append(
+      f'{settings.client_dropout:.3g} of the sampled clients drop out'
+    )
+  if settings.asynchronous:
+    parts.append(
+      f'{settings.concurrency} clients train at once, and the server takes a '
+      f'step after every {settings.clients_per_round} answers (staleness '
+      f'{settings.staleness})'
+    )
+  if settings.over_selection is not None:
+    parts.append(
+      f'the first {settings.clients_per_round} of {settings.over_selection:g} '
+      'times as many to answer count'
+    )
+  if settings.deadline is not None:
+    whose = 'a client is given up' if settings.asynchronous else 'none does'
+    parts.append(f'after {settings.deadline:g} virtual seconds {whose}')
+  return ', '.join(parts)

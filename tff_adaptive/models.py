@@ -238,7 +238,7 @@ def in_mixed_precision(model_fn: ModelFn, dtype: str) -> ModelFn:
 
   Args:
     model_fn: Builds a model of Keras 2, layers included.
-    dtype: Dtype of a policy, such as 'bfloat16'.
+    dtype: 'bfloat16' or 'float16'.
 
   Returns:
     The function; it raises `ModelError` if no layer follows the policy.

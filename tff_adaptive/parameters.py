@@ -19,7 +19,6 @@ import functools
 import inspect
 import itertools
 import math
-import operator
 import re
 import string
 import sys
@@ -47,11 +46,13 @@ class Range:
   open_high: bool = False
 
   def __contains__(self, value: float) -> bool:
-    below = operator.lt if self.open_low else operator.le
-    above = operator.gt if self.open_high else operator.ge
-    return (self.low is None or below(self.low, value)) and (
-      self.high is None or above(self.high, value)
-    )
+    if self.low is not None:
+      if value < self.low or (self.open_low and value == self.low):
+        return False
+    if self.high is not None:
+      if value > self.high or (self.open_high and value == self.high):
+        return False
+    return True
 
   def __str__(self) -> str:
     ends = []

@@ -6,6 +6,8 @@ import pytest
 from tests.processes import dense
 from tff_adaptive import algorithms
 from tff_adaptive import parameters
+from tff_adaptive import processes
+from tff_adaptive.algorithms import building
 
 pytestmark = pytest.mark.usefixtures('in_process_context')
 
@@ -78,6 +80,14 @@ def test_the_direction_is_per_unit_of_the_rates_that_made_it():
   )
   expected, _ = fedcm(decay=0.5, shares=(0.5, 1.0, 1.0))
   dense.close(path, expected)
+
+
+def test_a_client_work_alone_is_not_shown_the_update():
+  pieces = building.make_pieces(algorithms.resolve('fedcm'))
+  with pytest.raises(TypeError, match='does not receive the aggregated'):
+    processes.build_client_work(
+      dense.model(), pieces.client_optimizer, exchange=pieces.exchange
+    )
 
 
 def test_what_is_refused():

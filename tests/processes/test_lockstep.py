@@ -1,6 +1,5 @@
 """Clients that take each local step together compute what each does alone."""
 
-import functools
 import logging
 
 import numpy as np
@@ -96,18 +95,9 @@ def _as_dataset(arrays):
   return tf.data.Dataset.from_tensor_slices(arrays).batch(_BATCH)
 
 
-# Kept, so that tests of the same process share what was traced.
-_context = functools.cache(runtime.create_in_process_context)
-
-
-@functools.cache
-def _fedadam():
-  return algorithms.build('fedadam', model_fn(2))
-
-
-def _run(process, vectorize, data, rounds=2, **context):
+def _run(process, vectorize, data, rounds=3, **context):
   """All numbers of some rounds, from weights that are always the same."""
-  runtime.set_default_context(_context(vectorize_clients=vectorize, **context))
+  runtime.set_in_process_context(vectorize_clients=vectorize, **context)
   rng = np.random.default_rng(1)
   state = process.initialize()
   weights = tf.nest.map_structure(
@@ -150,6 +140,7 @@ def messages_of_the_runtime(caplog):
       ('fedsps_global', 2),
       ('mime', 3),
       ('moon', 2),
+      ('scaffold', 3),
     ],
     [
       (method, version)
@@ -197,7 +188,7 @@ def test_data_may_be_datasets_or_lists_and_losses_sums():
 
 
 def test_rows_of_common_tensors_are_copied_for_a_gpu(monkeypatch):
-  process = _fedadam()
+  process = algorithms.build('fedadam', model_fn(2))
   one = tf.nest.map_structure(lambda *parts: np.concatenate(parts), *clients())
   common = tf.nest.map_structure(tf.constant, one)
   ends = np.cumsum(_SIZES)
@@ -232,19 +223,20 @@ def test_groups_keep_to_threads_devices_and_memory(
 
 
 def test_bits_do_not_depend_on_threads():
-  process = _fedadam()
+  process = algorithms.build('fedadam', model_fn(2))
   data = [as_rows(own) for own in clients((7, 31, 12, 9, 26, 3, 18, 40, 5))]
-  one, other = (
-    _run(process, 'true', data, max_concurrent_clients=n) for n in (1, 4)
+  one, *others = (
+    _run(process, 'true', data, max_concurrent_clients=n) for n in (1, 2, 4)
   )
-  for a, b in zip(one, other, strict=True):
-    np.testing.assert_array_equal(a, b)
+  for other in others:
+    for a, b in zip(one, other, strict=True):
+      np.testing.assert_array_equal(a, b)
 
 
 def test_a_client_that_diverges_is_left_out_alone():
   arrays = clients()
   arrays[1][0][3] = np.nan
-  process = _fedadam()
+  process = algorithms.build('fedadam', model_fn(2))
   data = [as_rows(own) for own in arrays]
   alone = _run(process, 'false', data, rounds=1)
   _check_equal(_run(process, 'true', data, rounds=1), alone)
@@ -253,7 +245,7 @@ def test_a_client_that_diverges_is_left_out_alone():
 def test_a_client_that_fails_is_named():
   arrays = clients()
   arrays[3][1][7] = 9  # There are four classes.
-  process = _fedadam()
+  process = algorithms.build('fedadam', model_fn(2))
   data = [as_rows(own) for own in arrays]
   with pytest.raises(runtime.ClientFailure, match='Client 3 of 6') as caught:
     _run(process, 'true', data, rounds=1)

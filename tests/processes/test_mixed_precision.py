@@ -21,6 +21,7 @@ from tff_adaptive.lab.training import reuse
 pytestmark = pytest.mark.usefixtures('undrawn')
 
 RATE = 0.1
+KINDS = {'bfloat16': ml_dtypes.bfloat16, 'float16': np.float16}
 
 
 def step(w, x, y, kind):
@@ -47,20 +48,29 @@ def move(dtype, batches, vectorize='auto', rounds=1):
 
 
 @pytest.mark.parametrize('vectorize', ['true', 'false'])
-def test_a_step_is_in_16_bits_and_the_weight_in_32(vectorize):
+@pytest.mark.parametrize('dtype', KINDS)
+def test_a_step_is_in_16_bits_and_the_weight_in_32(dtype, vectorize):
   x, y = 1.2345678, 0.3
-  expected = step(linear.START, x, y, ml_dtypes.bfloat16) - linear.START
-  found = move('bfloat16', [[([x], [y])]], vectorize)
+  expected = step(linear.START, x, y, KINDS[dtype]) - linear.START
+  found = move(dtype, [[([x], [y])]], vectorize)
   assert found == pytest.approx(expected, rel=1e-6)
   assert found != pytest.approx(
     step(linear.START, x, y, np.float32) - linear.START, rel=1e-4
   )
   # Steps far below the precision of 0.5 in 16 bits add up.
   small = [[([1e-3], [0.6])]]
-  many = move('bfloat16', small, vectorize, rounds=20)
-  assert many == pytest.approx(
-    20 * move('bfloat16', small, vectorize), rel=0.05
-  )
+  many = move(dtype, small, vectorize, rounds=20)
+  assert many == pytest.approx(20 * move(dtype, small, vectorize), rel=0.05)
+
+
+@pytest.mark.parametrize('vectorize', ['true', 'false'])
+def test_small_gradients_are_no_zeros_in_float16(vectorize):
+  x = 2.0**-10
+  y = x * linear.START - 2.0**-16  # The gradient is 2^-25.
+  assert step(linear.START, x, y, np.float16) == linear.START
+  process_move = move('float16', [[([x], [y])]], vectorize)
+  expected = np.float32(linear.START) - np.float32(RATE * 2.0**-25)
+  assert process_move == pytest.approx(expected - linear.START, abs=1e-8)
 
 
 def test_labels_beyond_256_stay_apart():

@@ -240,14 +240,15 @@ def test_clients_compute_no_initial_weights():
       input_spec=linear.SPEC,
     )
 
-  process = algorithms.build('fedavg', model_fn, client_learning_rate=RATE)
-  state_type = process.next.type_signature.parameter[0].member
-  state = tf.nest.map_structure(
-    lambda spec: np.ones(spec.shape, spec.dtype.as_numpy_dtype),
-    tff.types.type_to_tf_tensor_specs(state_type),
+  work = processes.build_client_work(
+    model_fn, tff.learning.optimizers.build_sgdm(RATE)
   )
-  metrics = process.next(state, linear.datasets()).metrics
-  assert metrics['client_work']['clients']['rejected'] == 0
+  weights = tff.learning.models.ModelWeights(
+    [np.ones([1, 1], np.float32), np.zeros([1], np.float32)], []
+  )
+  data = linear.datasets()
+  output = work.next(work.initialize(), [weights] * len(data), data)
+  assert output.measurements['clients']['rejected'] == 0
   with pytest.raises(runtime.RuntimeFailure, match='initial weights'):
     tff.tensorflow.computation(
       lambda: model_fn().trainable_variables[0].read_value()

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from tff_adaptive import algorithms
+from tff_adaptive import optimizers
 from tff_adaptive import parameters
+from tff_adaptive import processes
 
 from . import linear
 
@@ -64,6 +66,10 @@ def test_step_sizes_are_recorded_only_where_there_are_any():
   algorithms.check('fedprox', client_optimizer='polyak', record_step_sizes=True)
   with pytest.raises(parameters.ParameterError, match='record_step_sizes'):
     algorithms.check('fedavg', record_step_sizes=True)
+  with pytest.raises(ValueError, match='with adaptive step sizes'):
+    processes.build_client_work(
+      linear.model_fn, optimizers.client('sgd'), record_step_sizes=True
+    )
   with pytest.raises(parameters.ParameterError, match='give one of them'):
     algorithms.check(
       'delta_sgd',

@@ -167,7 +167,7 @@ def require_batch(
     raise TypeError(
       f'{rule} needs the batch, not only its gradient: call next(state, '
       'weights, gradients, batch=protocol.Batch(...)), as '
-      'tff_adaptive.processes.compose does. The client work of '
+      'tff_adaptive.processes.build_client_work does. The client work of '
       'tff.learning does not pass batches.'
     )
   return batch

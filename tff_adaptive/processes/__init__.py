@@ -26,6 +26,7 @@ if TYPE_CHECKING:
   from tff_adaptive.processes.composition import Process
   from tff_adaptive.processes.composition import StatefulLearningProcess
   from tff_adaptive.processes.composition import StatefulOutput
+  from tff_adaptive.processes.local.client_work import build_client_work
 
 __all__ = [
   'BufferedLearningProcess',
@@ -41,6 +42,7 @@ __all__ = [
   'StatefulOutput',
   'Sum',
   'build_aggregator',
+  'build_client_work',
   'compose',
   'first_aggregator_state',
   'first_state',
@@ -49,6 +51,7 @@ __all__ = [
 
 _MODULES = {
   'build_aggregator': 'aggregation',
+  'build_client_work': 'local.client_work',
   'first_aggregator_state': 'aggregation',
 }
 

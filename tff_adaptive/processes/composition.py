@@ -162,20 +162,21 @@ def compose(
     model_aggregator: Aggregator of updates; a weighted mean by default.
     takes_messages: Whether each client begins from a message of its own instead
       of the server's state.
-    **client_work: Further arguments of `client_work.ClientWork`.
+    **client_work: Further arguments of `build_client_work`.
 
   Returns:
     A `tff.learning.templates.LearningProcess`, or a `StatefulLearningProcess`
     if the exchange keeps something on clients, or a `BufferedLearningProcess`
     if messages are taken. Its metrics are those of
     `tff.learning.templates.compose_learning_process`, with those of
-    `client_work.ClientWork` under `client_work`, and under `finalizer`
+    `build_client_work` under `client_work`, and under `finalizer`
     `update_non_finite` (1 if the round was discarded) and `update_norm` (of
     the aggregated update).
 
   Raises:
     ValueError: If `takes_messages`, but the exchange needs all clients to train
-      from the same model.
+      from the same model; if the adapters' averaging rule is incompatible with
+      the method or the aggregator (`adapters.AdapterError`).
   """
   work = client_work_lib.ClientWork(
     model, client_optimizer, takes_messages=takes_messages, **client_work
@@ -201,7 +202,7 @@ def compose(
       server_optimizer, weights_type, _reject_non_finite
     ),
   )
-  return _compose(parts, takes_messages)
+  return _compose_buffered(parts) if takes_messages else _compose(parts)
 
 
 def first_state(
@@ -289,6 +290,62 @@ def needs_one_version(exchange: Optional[exchange_lib.Exchange]) -> str:
   return ''
 
 
+def _compose_buffered(parts: _Parts) -> BufferedLearningProcess:
+  """Composes a process whose clients each begin from a message of their own."""
+  initialize = _initialization(parts)
+  placed_state_type = initialize.type_signature.result
+  state_type = placed_state_type.member
+  message = _message(parts, state_type)
+  run = _round(parts, state_type)
+  of_clients = [
+    message.type_signature.result,
+    tff.TensorType(np.float32),
+    parts.work.facts.data_type,
+  ]
+  if parts.work.client_state_type is not None:
+    of_clients.insert(2, parts.work.client_state_type)
+  known = [
+    placed_state_type,
+    *(tff.FederatedType(type_, tff.CLIENTS) for type_ in of_clients),
+  ]
+  if parts.work.client_state_type is None:
+
+    @tff.federated_computation(*known)
+    def next_fn(
+      state: structures.Placed,
+      received: structures.Placed,
+      factors: structures.Placed,
+      client_data: structures.Placed,
+    ) -> tff.learning.templates.LearningProcessOutput:
+      next_state, metrics, _ = run(state, client_data, None, received, factors)
+      return tff.learning.templates.LearningProcessOutput(next_state, metrics)
+
+  else:
+
+    @tff.federated_computation(*known)
+    def next_fn(
+      state: structures.Placed,
+      received: structures.Placed,
+      factors: structures.Placed,
+      client_states: structures.Placed,
+      client_data: structures.Placed,
+    ) -> StatefulOutput:
+      next_state, metrics, client_states = run(
+        state, client_data, client_states, received, factors
+      )
+      return StatefulOutput(next_state, client_states, metrics)
+
+  return BufferedLearningProcess(
+    initialize,
+    parts.work.initialize_client_state,
+    message,
+    next_fn,
+    *_weights_access(parts, state_type),
+    *_hparams_access(parts, state_type),
+    personal_weights=_personal_weights(parts),
+  )
+
+
 def _message(parts: _Parts, state_type: tff.Type) -> tff.Computation:
   """Builds the computation from the server's state to a client's message."""
   exchange = parts.work.exchange
@@ -307,85 +364,55 @@ def _message(parts: _Parts, state_type: tff.Type) -> tff.Computation:
   return message
 
 
-def _compose(parts: _Parts, takes_messages: bool) -> Process:
-  """Builds the process from its parts."""
+def _compose(parts: _Parts) -> Process:
   initialize = _initialization(parts)
   placed_state_type = initialize.type_signature.result
   state_type = placed_state_type.member
-  client_state_type = parts.work.client_state_type
-  message = _message(parts, state_type) if takes_messages else None
+  data_type = tff.FederatedType(parts.work.facts.data_type, tff.CLIENTS)
   run = _round(parts, state_type)
-
-  def step(
-    state: structures.Placed,
-    client_data: structures.Placed,
-    client_states: Optional[structures.Placed] = None,
-    *received: structures.Placed,
-  ) -> Any:
-    next_state, metrics, kept = run(
-      state, client_data, client_states, *received
-    )
-    if client_states is None:
-      return tff.learning.templates.LearningProcessOutput(next_state, metrics)
-    return StatefulOutput(next_state, kept, metrics)
-
-  of_clients = [parts.work.facts.data_type]
-  if client_state_type is not None:
-    of_clients.insert(0, client_state_type)
-  if message is not None:
-    received_types = message.type_signature.result, tff.TensorType(np.float32)
-    of_clients = [*received_types, *of_clients]
-  # TFF takes functions of a fixed number of arguments only.
-  next_fn = {
-    (False, False): lambda state, client_data: step(state, client_data),
-    (False, True): lambda state, client_states, client_data: step(
-      state, client_data, client_states
-    ),
-    (True, False): lambda state, received, factors, client_data: step(
-      state, client_data, None, received, factors
-    ),
-    (True, True): (
-      lambda state, received, factors, client_states, client_data: step(
-        state, client_data, client_states, received, factors
-      )
-    ),
-  }[takes_messages, client_state_type is not None]
-  next_computation = tff.federated_computation(
-    next_fn,
-    [
-      placed_state_type,
-      *(tff.FederatedType(type_, tff.CLIENTS) for type_ in of_clients),
-    ],
+  access = (
+    *_weights_access(parts, state_type),
+    *_hparams_access(parts, state_type),
   )
-  weights = _weights_access(parts, state_type)
-  get_hparams, set_hparams = _hparams_access(parts, state_type)
-  if message is not None:
-    return BufferedLearningProcess(
+
+  if parts.work.client_state_type is None:
+
+    @tff.federated_computation(placed_state_type, data_type)
+    def next_fn(
+      state: structures.Placed, client_data: structures.Placed
+    ) -> tff.learning.templates.LearningProcessOutput:
+      next_state, metrics, _ = run(state, client_data)
+      return tff.learning.templates.LearningProcessOutput(next_state, metrics)
+
+    get_weights, set_weights, get_hparams, set_hparams = access
+    return tff.learning.templates.LearningProcess(
       initialize,
-      parts.work.initialize_client_state,
-      message,
-      next_computation,
-      *weights,
-      get_hparams,
-      set_hparams,
-      personal_weights=_personal_weights(parts),
+      next_fn,
+      get_weights,
+      set_weights,
+      get_hparams_fn=get_hparams,
+      set_hparams_fn=set_hparams,
     )
-  if client_state_type is not None:
-    return StatefulLearningProcess(
-      initialize,
-      parts.work.initialize_client_state,
-      next_computation,
-      *weights,
-      get_hparams,
-      set_hparams,
-      personal_weights=_personal_weights(parts),
-    )
-  return tff.learning.templates.LearningProcess(
+
+  @tff.federated_computation(
+    placed_state_type,
+    tff.FederatedType(parts.work.client_state_type, tff.CLIENTS),
+    data_type,
+  )
+  def next_with_client_states(
+    state: structures.Placed,
+    client_states: structures.Placed,
+    client_data: structures.Placed,
+  ) -> StatefulOutput:
+    next_state, metrics, client_states = run(state, client_data, client_states)
+    return StatefulOutput(next_state, client_states, metrics)
+
+  return StatefulLearningProcess(
     initialize,
-    next_computation,
-    *weights,
-    get_hparams_fn=get_hparams,
-    set_hparams_fn=set_hparams,
+    parts.work.initialize_client_state,
+    next_with_client_states,
+    *access,
+    personal_weights=_personal_weights(parts),
   )
 
 

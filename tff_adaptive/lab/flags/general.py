@@ -158,7 +158,7 @@ class AsGiven(parameters.Described):
   with the wildcards * and ?. Repeatable, or comma-separated.
   """
 
-  mixed_precision: Optional[Literal['bfloat16']] = None
+  mixed_precision: Optional[Literal['bfloat16', 'float16']] = None
   """Precision in which the layers of the model compute, by the policy of Keras;
   weights, optimizers and sums stay float32. By default they compute in float32,
   too.

@@ -10,7 +10,8 @@ rate schedules over rounds, and it reports step sizes and rejected clients.
 import collections
 import dataclasses
 import functools
-from typing import NamedTuple, Optional, Union
+from collections.abc import Callable
+from typing import Any, NamedTuple, Optional, Union
 
 import numpy as np
 import tensorflow_federated as tff
@@ -29,6 +30,10 @@ from tff_adaptive.processes.local import trainer as trainer_lib
 from tff_adaptive.processes.local import weighting
 
 Schedule = trainer_lib.Schedule
+
+# As `tff.learning.metrics.sum_then_finalize`: maps a model's finalizers to a
+# computation that aggregates clients' unfinalized metrics.
+MetricsAggregator = Callable[[model_facts.Finalizers], tff.Computation]
 
 
 class RoundOutput(NamedTuple):
@@ -72,42 +77,18 @@ class ClientWork:
     schedule: Optional[Schedule] = None,
     warmup_steps: int = 0,
     seed: int = 0,
+    metrics_aggregator: Optional[MetricsAggregator] = None,
     record_step_sizes: bool = False,
     takes_messages: bool = False,
   ):
-    """Traces the client work.
-
-    The client initializes its optimizer, takes one step per batch (epochs and
-    batch sizes belong to the data), and sends x_t - x_K with a weight. A client
-    whose update is not finite, or that has no data, sends zeros with weight 0;
-    the metrics count both.
-
-    Measurements of a round are `train` (the model's metrics), `clients`
-    (`count`, `empty`, `rejected`, `steps`) and, where the optimizer has a step
-    size of its own, `step_size`.
+    """Traces the client work; see `build_client_work`.
 
     Args:
-      model: A no-argument function returning a
-        `tff.learning.models.VariableModel`, or a `FunctionalModel`.
-      optimizer: The client optimizer, TFF's or this package's.
-      client_weighting: 'examples' iterated, 'uniform', 'tokens' (the model's
-        metric num_tokens) or a `tff.learning.ClientWeighting`.
-      objective: Added to the loss.
-      exchange: Statistics exchanged with the server.
-      schedule: Maps completed rounds to the learning rate; by default the
-        optimizer's own.
-      warmup_steps: Local steps over which the learning rate rises to its value
-        in every round.
-      seed: Seed of what is random inside a round.
-      record_step_sizes: Whether to measure every client's own step sizes too:
-        `step_size_of_clients`, float32 [clients, 8], a row a client in the
-        cohort's order, with the columns `step_sizes.RECORD`.
+      model, optimizer: As `build_client_work` takes them.
+      client_weighting, objective, exchange, schedule: Likewise.
+      warmup_steps, seed, metrics_aggregator: Likewise.
+      record_step_sizes: Likewise.
       takes_messages: Whether `run` takes `received` and `factors`.
-
-    Raises:
-      TypeError: If model or optimizer are not of the kinds above.
-      ValueError: If a schedule is given for an optimizer without learning rate,
-        or `record_step_sizes` for one that does not choose its step sizes.
     """
     if not isinstance(optimizer, tff.learning.optimizers.Optimizer):
       raise TypeError(
@@ -138,9 +119,9 @@ class ClientWork:
     self._records = record_step_sizes
     self._takes_messages = takes_messages
     self.exchange = trainer.exchange
-    self._aggregate_metrics = tff.learning.metrics.sum_then_finalize(
-      self.facts.metric_finalizers
-    )
+    self._aggregate_metrics = (
+      metrics_aggregator or tff.learning.metrics.sum_then_finalize
+    )(self.facts.metric_finalizers)
     self._build(trainer)
 
   def _build(self, trainer: trainer_lib.Trainer) -> None:
@@ -362,3 +343,81 @@ class ClientWork:
       return tff.federated_map(self._next_state, (state, *totals)), update
     both = tff.federated_map(self._next_state, (state, *totals, update))
     return both[0], both[1]
+
+
+def build_client_work(
+  model: local_model.Model,
+  optimizer: tff.learning.optimizers.Optimizer,
+  **arguments: Any,
+) -> tff.learning.templates.ClientWorkProcess:
+  """Builds a client work.
+
+  The client initializes its optimizer, takes one step per batch (epochs and
+  batch sizes belong to the data), and sends x_t - x_K with a weight. A client
+  whose update is not finite, or that has no data, sends zeros with weight 0;
+  the metrics count both.
+
+  Args:
+    model: A no-argument function returning a
+      `tff.learning.models.VariableModel`, or a `FunctionalModel`.
+    optimizer: The client optimizer, TFF's or this package's.
+    **arguments: `client_weighting`, 'examples' iterated, 'uniform', 'tokens'
+      (the model's metric num_tokens) or a `tff.learning.ClientWeighting`
+      ('examples'); `objective`, an `objectives.Objective`
+      added to the loss (none); `exchange`, an `exchange.Exchange` (none);
+      `schedule`, a function from completed rounds to the learning rate (the
+      optimizer's own); `warmup_steps`, local steps over which the learning rate
+      rises to its value in every round (0); `seed` of what is random inside a
+      round (0); `metrics_aggregator` as tff.learning's builders take it
+      (`tff.learning.metrics.sum_then_finalize`); `record_step_sizes`, whether
+      every client's own step sizes are measured too (not).
+
+  Returns:
+    A `tff.learning.templates.ClientWorkProcess`. Its measurements are `train`
+    (the model's metrics), `clients` (`count`, `empty`, `rejected`, `steps`)
+    and, where the optimizer has a step size of its own, `step_size`; with
+    `record_step_sizes` also `step_size_of_clients`, float32 [clients, 8], a row
+    a client in the cohort's order, with the columns `step_sizes.RECORD`.
+
+  Raises:
+    TypeError: If model or optimizer are not of the kinds above, or the exchange
+      keeps something on clients or looks at the aggregated update (`compose`
+      serves those).
+    ValueError: If a schedule is given for an optimizer without learning rate,
+      or `record_step_sizes` for one that does not choose its step sizes.
+  """
+  work = ClientWork(model, optimizer, **arguments)
+  if work.client_state_type is not None:
+    raise TypeError(
+      'A tff.learning.templates.ClientWorkProcess cannot hold the client '
+      f'states of {type(work.exchange).__name__}; use processes.compose.'
+    )
+  if work.exchange.sees_update:
+    raise TypeError(
+      'A tff.learning.templates.ClientWorkProcess does not receive the '
+      f'aggregated update that {type(work.exchange).__name__} needs; use '
+      'processes.compose.'
+    )
+
+  @tff.federated_computation(
+    tff.FederatedType(work.state_type, tff.SERVER),
+    tff.FederatedType(work.facts.weights_type, tff.CLIENTS),
+    tff.FederatedType(work.facts.data_type, tff.CLIENTS),
+  )
+  def next_fn(
+    state: structures.Placed,
+    weights: structures.Placed,
+    data: structures.Placed,
+  ) -> tff.templates.MeasuredProcessOutput:
+    output = work.run(state, weights, data)
+    next_state, _ = work.conclude(state, output.totals)
+    return tff.templates.MeasuredProcessOutput(
+      next_state, output.result, output.measurements
+    )
+
+  return tff.learning.templates.ClientWorkProcess(
+    work.initialize,
+    next_fn,
+    get_hparams_fn=work.get_hparams,
+    set_hparams_fn=work.set_hparams,
+  )

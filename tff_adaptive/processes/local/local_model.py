@@ -155,6 +155,7 @@ class _VariableLocalModel(LocalModel[tuple[()]]):
 
   def __init__(self, model_fn: Callable[[], tff.learning.models.VariableModel]):
     self._model = model_fn()
+    self._scale = loss_scale(self._model)
     self._weights = tff.learning.models.ModelWeights.from_model(self._model)
     # `begin` assigns them.
     tff_internals.skip_initial_values(tf.nest.flatten(self._weights))
@@ -209,8 +210,9 @@ class _VariableLocalModel(LocalModel[tuple[()]]):
       output = autograph.call(self._model.forward_pass, batch, training=True)
       added = term(self.trainable(()), lambda: self._representation(batch))
       loss = tf.cast(output.loss, tf.float32) + added
+      scaled = loss * self._scale
     gradients = tape.gradient(
-      loss,
+      scaled,
       self._variables,
       unconnected_gradients=tf.UnconnectedGradients.ZERO,
     )
@@ -218,7 +220,7 @@ class _VariableLocalModel(LocalModel[tuple[()]]):
       count = tf.shape(tf.nest.flatten(output.predictions)[0])[0]
     else:
       count = output.num_examples
-    flat = dense(gradients, self._variables)
+    flat = dense(gradients, self._variables, self._scale)
     return Evaluated(loss, flat, tf.cast(count, tf.int64))
 
   def gradients_at(
@@ -429,8 +431,21 @@ def create(model: Model) -> LocalModel[Any]:
     return _VariableLocalModel(model)
 
 
+def loss_scale(model: tff.learning.models.VariableModel) -> float:
+  """Returns the factor of the loss whose gradient is computed.
+
+  Small gradients are zero in float16; as with Keras' `LossScaleOptimizer`, the
+  loss is scaled and the gradient divided. The scale is fixed: a client's next
+  step must not depend on whether this one overflows, and a client whose update
+  is not finite is left out of the round.
+  """
+  return 1024.0 if 'float16' in tff_internals.compute_dtypes(model) else 1.0
+
+
 def dense(
-  gradients: structures.Structure, weights: structures.FlatWeights
+  gradients: structures.Structure,
+  weights: structures.FlatWeights,
+  scale: float = 1.0,
 ) -> structures.FlatWeights:
   """Converts gradients to dense tensors with their weights' static shapes.
 
@@ -438,11 +453,12 @@ def dense(
   optimizer state derived from it would change from one local step to the next.
 
   Args:
-    gradients: Gradients of the loss.
+    gradients: Gradients of the loss times `scale`, by which they are divided.
     weights: The weights.
+    scale: A `loss_scale`.
   """
   dense = tff.learning.optimizers.handle_indexed_slices_gradients(gradients)
   return tuple(
-    tf.ensure_shape(g, w.shape)
+    tf.ensure_shape(g if scale == 1 else g / scale, w.shape)
     for g, w in zip(tf.nest.flatten(dense), tf.nest.flatten(weights))
   )

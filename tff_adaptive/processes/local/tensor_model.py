@@ -56,6 +56,7 @@ class TensorModel(local_model.CarriedModel):
       self._model = model_fn()
       self._seed, self._draws = randomness.seeded(self._model)
     masking.check(self._model)
+    self._scale = local_model.loss_scale(self._model)
     weights = tff.learning.models.ModelWeights.from_model(self._model)
     self._weights = tuple(tf.nest.flatten(weights.trainable))
     self._others = (
@@ -132,14 +133,15 @@ class TensorModel(local_model.CarriedModel):
       others = tuple(slot.read_value() for slot in self._others)
       added = term(carry.trainable, lambda: self._representation(carry, batch))
       loss = tf.cast(loss, tf.float32) + added
+      scaled = loss * self._scale
     gradients = tape.gradient(
-      loss,
+      scaled,
       carry.trainable,
       unconnected_gradients=tf.UnconnectedGradients.ZERO,
     )
     evaluated = local_model.Evaluated(
       loss,
-      local_model.dense(gradients, carry.trainable),
+      local_model.dense(gradients, carry.trainable, self._scale),
       self.batch_size(batch),
     )
     return carry._replace(others=others), evaluated

@@ -151,6 +151,7 @@ class CentralizedRounds(rounds_lib.Rounds):
     optimizer_state: structures.OptimizerState,
     round_number: tf.Tensor,
   ) -> tuple[structures.OptimizerState, tf.Tensor]:
+    scale = local_model.loss_scale(self._model)
     step = tf.constant(0, tf.int32)
     moved = tf.constant(True)
     for batch in dataset:
@@ -162,13 +163,14 @@ class CentralizedRounds(rounds_lib.Rounds):
         )
       with tf.GradientTape() as tape:
         output = self._model.forward_pass(batch, training=True)
+        scaled = output.loss * scale
       weights = tuple(self._weights.trainable)
       gradients = tape.gradient(
-        output.loss,
+        scaled,
         weights,
         unconnected_gradients=tf.UnconnectedGradients.ZERO,
       )
-      gradients = local_model.dense(gradients, weights)
+      gradients = local_model.dense(gradients, weights, scale)
       values = tf.nest.map_structure(lambda v: v.read_value(), weights)
       optimizer_state, values = self._optimizer.next(
         optimizer_state, values, gradients

@@ -12,6 +12,14 @@ their matrices are the transposes: their A, of r rows, is the A here.)
 
   lora    clients train A and B, and the server averages each
   ffa     clients train B alone: FFA-LoRA, Sun et al., arXiv 2403.12313
+  fedex   as lora, and the error of averaging A and B apart is added to W0:
+          FedEx-LoRA, Singhal et al., arXiv 2410.09432,
+
+            W0 = W0 + (alpha / r) (mean(A_i B_i) - mean(A_i) mean(B_i))
+
+          with the weights of clients' updates in all means. With a server that
+          only averages (SGD, rate 1) the model is then the mean of the clients'
+          models; other servers move A and B from there.
 """
 
 import functools
@@ -23,9 +31,10 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive import models
+from tff_adaptive import structures
 from tff_adaptive import tff_internals
 
-Rule = Literal['lora', 'ffa']
+Rule = Literal['lora', 'ffa', 'fedex']
 
 
 class AdapterError(ValueError):
@@ -55,6 +64,55 @@ class Matrix(NamedTuple):
       return kernel
     back = [self.order.index(axis) for axis in range(len(self.order))]
     return tf.transpose(kernel, back)
+
+
+class Residual(NamedTuple):
+  """Location of an adapter whose averaging the server corrects.
+
+  Attributes:
+    a, b: Indices of A and B among the trainable weights.
+    kernel: Index of W0 among the non-trainable weights.
+    matrix: W0 as a matrix.
+    scale: alpha / r.
+  """
+
+  a: int
+  b: int
+  kernel: int
+  matrix: Matrix
+  scale: float
+
+
+def products(
+  residuals: Sequence[Residual], trainable: structures.FlatWeights
+) -> tuple[tf.Tensor, ...]:
+  """Computes a client's products A_i B_i from its trainable weights."""
+  return tuple(tf.matmul(trainable[r.a], trainable[r.b]) for r in residuals)
+
+
+def corrected(
+  residuals: Sequence[Residual],
+  weights: structures.ModelWeights,
+  mean_trainable: structures.FlatWeights,
+  mean_products: Sequence[tf.Tensor],
+) -> tuple[tf.Tensor, ...]:
+  """Adds the error of averaging A and B apart to each W0.
+
+  Args:
+    residuals: The adapters.
+    weights: The model's weights after the server's step.
+    mean_trainable: Mean of the clients' trainable weights, flat.
+    mean_products: Mean of the clients' `products`.
+
+  Returns:
+    The corrected non-trainable weights, flat.
+  """
+  fixed = list(tf.nest.flatten(weights.non_trainable))
+  for found, product in zip(residuals, mean_products, strict=True):
+    apart = tf.matmul(mean_trainable[found.a], mean_trainable[found.b])
+    rest = found.matrix.kernel(found.scale * (product - apart))
+    fixed[found.kernel] = fixed[found.kernel] + rest
+  return tuple(fixed)
 
 
 def adapt(
@@ -195,6 +253,8 @@ class AdaptedModel(models.Wrapped):
 
   Attributes:
     unfrozen: The wrapped model.
+    residuals: The adapters that the server corrects with the rule `fedex`;
+      empty with others.
   """
 
   def __init__(
@@ -246,6 +306,19 @@ class AdaptedModel(models.Wrapped):
       else:
         # Bypasses Keras, which would untrack the kernel as a weight.
         object.__setattr__(adapter.layer, 'kernel', _Sum(made, kernel))
+    self.residuals: tuple[Residual, ...] = ()
+    if rule == 'fedex':
+      first = len(unfrozen.non_trainable_variables)
+      self.residuals = tuple(
+        Residual(
+          2 * i,
+          2 * i + 1,
+          first + self._fixed.index(adapter.place),
+          adapter.matrix,
+          scale,
+        )
+        for i, adapter in enumerate(self._adapters)
+      )
 
   def _adapted(self, adapter: _Adapter) -> tf.Tensor:
     """Computes the adapted kernel W."""

@@ -5,6 +5,7 @@ import collections
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_federated as tff
 
 from tasks.models import distilbert
 from tests import tiers
@@ -72,9 +73,15 @@ def rounds(w0, bias, a, b, rule, count):
   share = np.array(sizes) / sum(sizes)
   for _ in range(count):
     ends = [trained(w0, bias, a, b, c, rule) for c in _CLIENTS]
+    ideal = w0 + _ALPHA / _RANK * sum(
+      p * a_i @ b_i for p, (a_i, b_i) in zip(share, ends)
+    )
     a = sum(p * a_i for p, (a_i, _) in zip(share, ends))
     b = sum(p * b_i for p, (_, b_i) in zip(share, ends))
-  return a, b
+    if rule == 'fedex':
+      rest = sum(p * a_i @ b_i for p, (a_i, b_i) in zip(share, ends)) - a @ b
+      w0 = w0 + _ALPHA / _RANK * rest
+  return w0, a, b, ideal
 
 
 def dataset(batches):
@@ -93,10 +100,10 @@ def dataset(batches):
 @pytest.mark.parametrize(
   'rule, kind',
   tiers.exhaustive_but(
-    [('ffa', 'keras_3'), ('lora', 'keras_2')],
+    [('ffa', 'keras_3'), ('fedex', 'keras_2')],
     [
       (rule, kind)
-      for rule in ('lora', 'ffa')
+      for rule in ('lora', 'ffa', 'fedex')
       for kind in ('keras_2', 'keras_3')
     ],
   ),
@@ -117,16 +124,24 @@ def test_follows_the_papers(rule, kind):
     output = process.next(state, [dataset(c) for c in _CLIENTS])
     state = output.state
   end = process.get_model_weights(state)
-  expected_a, expected_b = rounds(w0.astype(np.float64), bias, a, b, rule, 3)
+  expected_w0, expected_a, expected_b, ideal = rounds(
+    w0.astype(np.float64), bias, a, b, rule, 3
+  )
   expected = [expected_b] if rule == 'ffa' else [expected_a, expected_b]
   for found, wanted in zip(end.trainable, expected, strict=True):
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)
-  np.testing.assert_array_equal(end.non_trainable[0], w0)
+  np.testing.assert_allclose(end.non_trainable[0], expected_w0, rtol=1e-4)
+  # Only with these two is the model the mean of the clients' models.
+  model = expected_w0 + _ALPHA / _RANK * expected_a @ expected_b
+  error = np.abs(model - ideal).max()
+  assert error < 1e-9 if rule != 'lora' else error > 1e-3
   # Three rounds tell the rules apart.
   assert np.abs(expected_a - a).max() > 1e-2 or rule == 'ffa'
   down, up = 4 * b.size, 4 * b.size
   if rule != 'ffa':
     down, up = down + 4 * a.size, up + 4 * a.size
+  if rule == 'fedex':  # The correction.
+    down += 4 * w0.size
   # Beside it a rate, the round and the seed; a weight, counts and metrics.
   assert communication.of_process(process) == communication.Traffic(
     down + 3 * 4, up + 7 * 4 + 2 * 4 + 2 * 8
@@ -266,3 +281,10 @@ def test_what_cannot_have_adapters():
     adapters.AdapterError, match='dense or attention layer with'
   ):
     adapters.adapt(none, 1)
+  fedex = model_fn('keras_2', rule='fedex')
+  for name, more in (
+    ('fednova', {}),
+    ('fedavg', {'model_aggregator': tff.learning.robust_aggregator()}),
+  ):
+    with pytest.raises(adapters.AdapterError, match='Use the rule lora'):
+      algorithms.build(name, fedex, **more)

@@ -182,9 +182,16 @@ def test_what_is_refused(settings, monkeypatch):
       experiment.create_task(settings('none', **{**table, **more}))
   for more, words in (
     ({'lora_rule': 'ffa'}, 'would be ignored without .lora_rank'),
+    (
+      {'lora_rank': 2, 'lora_rule': 'fedex', 'dp_clip_norm': 1.0},
+      'fedex corrects the mean',
+    ),
   ):
     with pytest.raises(parameters.ParameterError, match=words):
       settings('none', **more)
+  with pytest.raises(errors.SettingsError, match='Use the rule lora'):
+    made = settings('none', lora_rank=2, lora_rule='fedex', algorithm='fednova')
+    experiment.build(made, experiment.create_task(made))
   keras = pytest.importorskip('keras')
   monkeypatch.setattr(keras.config, 'backend', lambda: 'jax')
   with pytest.raises(errors.SettingsError, match="the backend 'jax'"):

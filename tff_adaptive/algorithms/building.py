@@ -80,9 +80,16 @@ class Pieces:
       warmup_steps=values.get('client_warmup_steps', 0),
       seed=values['seed'],
       record_step_sizes=values.get('record_step_sizes', False),
+      record_drift=values['record_drift'],
     )
 
   def _aggregator(self) -> Any:
+    aggregator = self._plain_aggregator()
+    if self.plan.values['record_drift']:
+      return processes.MeasuringDrift(aggregator)
+    return aggregator
+
+  def _plain_aggregator(self) -> Any:
     given = self.plan.model_aggregator
     if given is None:
       return processes.build_aggregator(

@@ -10,7 +10,9 @@ class Common(parameters.Described):
 
   in_state: ClassVar[frozenset[str]] = frozenset({'proximal_strength'})
 
-  later: ClassVar[frozenset[str]] = frozenset({'record_step_sizes'})
+  later: ClassVar[frozenset[str]] = frozenset(
+    {'record_step_sizes', 'record_drift'}
+  )
 
   client_weighting: Literal['examples', 'uniform', 'tokens'] = 'examples'
   """Client weighting: by 'examples' processed, by 'tokens' predicted (as in the
@@ -33,4 +35,10 @@ class Common(parameters.Described):
   record_step_sizes: bool = False
   """Whether to record the step sizes of each client, not only the cohort's
   mean. A run writes them to step_sizes.csv, one row per client and round.
+  """
+
+  record_drift: bool = False
+  """Whether to record client drift in the columns drift/... of metrics.csv.
+  Available in simulation only, without differential privacy or secure
+  summation.
   """

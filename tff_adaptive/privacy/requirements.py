@@ -28,6 +28,13 @@ def check(plan: Any, weighting_given: bool) -> dict[str, Any]:
         raise parameters.ParameterError(
           name, '{} would be ignored: {model_aggregator} is given.'
         )
+  hidden = plan.aggregation.private or plan.values['aggregator'] == 'secure'
+  if hidden and plan.values['record_drift']:
+    raise parameters.ParameterError(
+      'record_drift',
+      '{} cannot be combined with differential privacy or secure summation: '
+      'it measures individual updates, which these hide; give one of them.',
+    )
   if plan.aggregation.trimmed is not None:
     return _uniform(plan, weighting_given)
   if not plan.aggregation.private:

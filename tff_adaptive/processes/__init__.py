@@ -26,6 +26,7 @@ if TYPE_CHECKING:
   from tff_adaptive.processes.composition import Process
   from tff_adaptive.processes.composition import StatefulLearningProcess
   from tff_adaptive.processes.composition import StatefulOutput
+  from tff_adaptive.processes.drift import MeasuringDrift
   from tff_adaptive.processes.local.client_work import build_client_work
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
   'Contrastive',
   'Correction',
   'Exchange',
+  'MeasuringDrift',
   'NoExchange',
   'Objective',
   'Plain',
@@ -50,6 +52,7 @@ __all__ = [
 ]
 
 _MODULES = {
+  'MeasuringDrift': 'drift',
   'build_aggregator': 'aggregation',
   'build_client_work': 'local.client_work',
   'first_aggregator_state': 'aggregation',

@@ -9,8 +9,10 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive import adapters
 from tff_adaptive import structures
 from tff_adaptive.optimizers import tree
+from tff_adaptive.processes import drift
 from tff_adaptive.processes import exchange as exchange_lib
 from tff_adaptive.processes import messages as messages_lib
 from tff_adaptive.processes import objectives
@@ -186,6 +188,7 @@ def compose(
       f'{type(work.exchange).__name__} cannot take messages: {reason}.'
     )
   weights_type = work.facts.weights_type
+  _check_averaging(work, model_aggregator, takes_messages)
   if server_schedule is not None:
     server_optimizer = tff.learning.optimizers.schedule_learning_rate(
       server_optimizer, server_schedule
@@ -203,6 +206,35 @@ def compose(
     ),
   )
   return _compose_buffered(parts) if takes_messages else _compose(parts)
+
+
+def _check_averaging(
+  work: client_work_lib.ClientWork,
+  aggregator: Optional[tff.aggregators.WeightedAggregationFactory],
+  takes_messages: bool,
+) -> None:
+  """Checks that the server can correct the averaging of the model's adapters.
+
+  Raises:
+    AdapterError: If it cannot, because it does not see every client's update.
+  """
+  if work.correct is None:
+    return
+  exchange = work.exchange
+  changed = type(exchange).update is not exchange_lib.Exchange.update
+  if isinstance(aggregator, drift.MeasuringDrift):
+    aggregator = aggregator.aggregation
+  plain = aggregator is None or isinstance(
+    aggregator, tff.aggregators.MeanFactory
+  )
+  if takes_messages or changed or exchange.encoding is not None or not plain:
+    raise adapters.AdapterError(
+      'The rule fedex corrects the mean of A and B by the products of what '
+      'each client sends, so clients must start from one model and send A and '
+      'B unmodified to a plain mean. It does not support asynchronous rounds, '
+      'clipping, noise, secure sums, or methods that send a different update. '
+      'Use the rule lora or ffa.'
+    )
 
 
 def first_state(
@@ -505,9 +537,15 @@ def _round(parts: _Parts, state_type: tff.Type) -> Callable[..., _PlacedRound]:
     stepped = parts.finalizer.next(
       state.finalizer, state.global_model_weights, update
     )
+    weights = stepped.result
+    if work.correct is not None:
+      weights = tff.federated_map(
+        work.correct,
+        (weights, state.global_model_weights, done.totals[0], mean.result),
+      )
     next_state = tff.federated_zip(
       tff.learning.templates.LearningAlgorithmState(
-        stepped.result, distributor, work_state, mean.state, stepped.state
+        weights, distributor, work_state, mean.state, stepped.state
       )
     )
     metrics = tff.federated_zip(

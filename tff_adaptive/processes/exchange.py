@@ -237,6 +237,14 @@ class Exchange(numbers_lib.Numbered):
     del client
     return None
 
+  def preconditioner(self, client: Client) -> structures.FlatWeights:
+    """Returns the client optimizer's preconditioner after the steps, flat.
+
+    Not sent; `drift` measures how much clients' preconditioners differ.
+    """
+    del client
+    return ()
+
   def next_client_state(self, client: Client) -> structures.ClientState:
     """Returns the client's next state; not called for a rejected client."""
     return client.state

@@ -4,14 +4,16 @@ Plain TensorFlow; `client_work` places it on clients and server.
 """
 
 import collections
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Optional, Union
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive import adapters
 from tff_adaptive import structures
 from tff_adaptive.optimizers import tree
+from tff_adaptive.processes import drift
 from tff_adaptive.processes import exchange as exchange_lib
 from tff_adaptive.processes import numbers as numbers_lib
 from tff_adaptive.processes.local import step_sizes
@@ -43,6 +45,10 @@ class Sums(NamedTuple):
     taking_part: Number of participating clients, float32 scalar.
     mean: The unweighted parts of the reports.
     step_size: `step_sizes.StepSums`; empty for an optimizer without step sizes.
+    preconditioner: As `drift.spread` returns it, if drift is recorded and the
+      exchange has preconditioners.
+    products: As `adapters.products` returns them, times the weights. Not
+      counted as sent: the server can compute them from the updates.
   """
 
   clients: collections.OrderedDict[str, tf.Tensor]
@@ -51,6 +57,8 @@ class Sums(NamedTuple):
   taking_part: tf.Tensor
   mean: structures.Statistics
   step_size: Union[step_sizes.StepSums, tuple[()]]
+  preconditioner: Union[structures.Statistics, tuple[()]] = ()
+  products: tuple[tf.Tensor, ...] = ()
 
 
 # Values of which the cohort's maximum is taken, by name.
@@ -85,6 +93,8 @@ def of_client(
   metrics: Callable[[tf.Tensor], structures.Metrics],
   steps: Optional[step_sizes.Steps],
   record: bool,
+  record_drift: bool,
+  products: tuple[tf.Tensor, ...] = (),
 ) -> Output:
   """Builds a client's output; a rejected client contributes zeros.
 
@@ -96,6 +106,8 @@ def of_client(
       bool scalar, is true.
     steps: The client's step sizes; `None` for an optimizer without.
     record: Whether to record each client's step sizes.
+    record_drift: Whether to measure client drift.
+    products: As `adapters.products` returns them.
   """
   report = exchange.report(client)
   remembered = exchange.next_client_state(client)
@@ -123,6 +135,11 @@ def of_client(
       lambda new, old: tf.where(takes_part, new, old), remembered, client.state
     )
   sums = _sums(clients, report, weight, takes_part, steps)
+  if record_drift and (own := exchange.preconditioner(client)):
+    sums = sums._replace(preconditioner=drift.spread(own, takes_part))
+  if products:
+    weighed = tuple(weight * product for product in products)
+    sums = sums._replace(products=tree.zero_unless(takes_part, weighed))
   return Output(
     result=tff.learning.templates.ClientResult(
       update=tree.zero_unless(takes_part, update), update_weight=weight
@@ -231,9 +248,49 @@ def next_state(
   return state, step
 
 
+def corrected(
+  residuals: Sequence[adapters.Residual],
+  stepped: structures.ModelWeights,
+  before: structures.ModelWeights,
+  sums: Sums,
+  update: structures.Structure,
+) -> structures.ModelWeights:
+  """Adds the residual of averaged adapters to a model's frozen weights.
+
+  Args:
+    residuals: The adapters' residuals.
+    stepped: The model after the server's step.
+    before: The model that clients trained from.
+    sums: The cohort's sums.
+    update: The aggregated update, as gradients.
+  """
+  mean = tuple(
+    x - u
+    for x, u in zip(
+      tf.nest.flatten(before.trainable), tf.nest.flatten(update), strict=True
+    )
+  )
+  products = [tf.math.divide_no_nan(p, sums.weight) for p in sums.products]
+  fixed = adapters.corrected(residuals, stepped, mean, products)
+  counts = tf.logical_and(tree.all_finite(update), sums.weight > 0)
+  kept = [
+    tf.where(counts, new, old)
+    for new, old in zip(
+      fixed, tf.nest.flatten(stepped.non_trainable), strict=True
+    )
+  ]
+  return tff.learning.models.ModelWeights(
+    stepped.trainable, tf.nest.pack_sequence_as(stepped.non_trainable, kept)
+  )
+
+
 def measure(sums: Sums, maxima: Maxima) -> structures.Metrics:
   """Computes measurements from the cohort's sums and maxima."""
   measured: structures.Metrics = collections.OrderedDict(clients=sums.clients)
   if isinstance(sums.step_size, step_sizes.StepSums):
     measured['step_size'] = step_sizes.figures(sums.step_size, maxima)
+  if not isinstance(sums.preconditioner, tuple):
+    measured['drift'] = collections.OrderedDict(
+      preconditioner=drift.spread_of(sums.preconditioner, sums.taking_part)
+    )
   return measured

@@ -38,6 +38,9 @@ class MeanMomentum(exchange.Exchange):
       weighted=collections.OrderedDict(m=client.optimizer_state['m'])
     )
 
+  def preconditioner(self, client: exchange.Client) -> structures.FlatWeights:
+    return tuple(client.optimizer_state['m'])
+
   def update_bits(self, client: exchange.Client) -> Optional[tf.Tensor]:
     if not self._integers:
       return None

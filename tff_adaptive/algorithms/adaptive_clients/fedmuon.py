@@ -45,6 +45,9 @@ class Momenta(exchange.Exchange):
       )
     )
 
+  def preconditioner(self, client: exchange.Client) -> structures.FlatWeights:
+    return tuple(client.optimizer_state['momenta'])
+
   def merge(self, server: exchange.Server) -> structures.Statistics:
     mean = server.report.weighted
     return collections.OrderedDict(

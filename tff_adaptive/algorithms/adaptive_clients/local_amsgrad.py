@@ -37,6 +37,9 @@ class Moments(exchange.Exchange):
       weighted=collections.OrderedDict(m=state['m'], v=state['v'])
     )
 
+  def preconditioner(self, client: exchange.Client) -> structures.FlatWeights:
+    return tuple(tf.nest.flatten(client.optimizer_state['v']))
+
   def merge(self, server: exchange.Server) -> structures.Statistics:
     mean = server.report.weighted
     return collections.OrderedDict(

@@ -38,7 +38,7 @@ from tff_adaptive.lab.recording import files
 # Stands for the number of rounds of a workload.
 HORIZON = 'horizon'
 # Of the hyperparameters that all methods share.
-_NOT_TUNED = {'seed', 'record_step_sizes'}
+_NOT_TUNED = {'seed', 'record_drift', 'record_step_sizes'}
 # Sobol sequences are balanced in lengths that are powers of two.
 _MOST_LOG2 = 6
 _FORM = (

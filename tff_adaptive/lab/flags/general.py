@@ -169,9 +169,10 @@ class AsGiven(parameters.Described):
   and sent instead of all weights; by default none.
   """
 
-  lora_rule: Optional[Literal['lora', 'ffa']] = None
+  lora_rule: Optional[Literal['lora', 'ffa', 'fedex']] = None
   """Rule for the adapter factors A and B: lora, the default, trains and
-  averages both; ffa trains only B.
+  averages both; ffa trains only B; fedex trains both and adds the averaging
+  error to the kernels.
   """
 
   lora_alpha: Optional[parameters.Positive] = None

@@ -320,12 +320,16 @@ def _check(general: dict[str, Any], plan: plan_lib.Plan, given: Given) -> None:
   tunes = (
     general['finetune_epochs'] and general['finetune_learning_rate'] is None
   )
+  fedex = general['lora_rule'] == 'fedex'
   late = (
     '{} cannot be combined with differential privacy: which clients answer in '
     'time depends on their numbers of examples, and cohorts must not depend on '
     'the data.'
   )
   speed = '{} and {client_seconds_per_example} both set the speed of clients.'
+  corrects = (
+    '{}=fedex corrects the mean of the adapters by what each client sends, but '
+  )
   for applies, name, problem in (
     (
       private and general['target_epsilon'] and 'dp_noise_multiplier' in given,
@@ -362,6 +366,23 @@ def _check(general: dict[str, Any], plan: plan_lib.Plan, given: Given) -> None:
       'finetune_epochs',
       '{} needs {finetune_learning_rate}: the clients of this run have no '
       'learning rate to default to.',
+    ),
+    (
+      fedex and not plan.method.has_clients,
+      'lora_rule',
+      f'{corrects}{{algorithm}} has no clients; use lora or ffa.',
+    ),
+    (
+      fedex and asynchronous,
+      'lora_rule',
+      f'{corrects}with {{asynchronous}} clients start from different models; '
+      'use lora or ffa.',
+    ),
+    (
+      fedex and plan.method.has_clients and plan.aggregation.formula,
+      'lora_rule',
+      f'{corrects}the chosen aggregation hides individual updates from the '
+      'server; use lora or ffa.',
     ),
   ):
     if applies:

@@ -3,7 +3,9 @@
 Measured on the computation that TFF runs, not estimated from the model: a round
 is flattened into its federated operations, and the sizes of the types that
 these broadcast and aggregate are summed. Clients' metrics are included.
-Excluded are non-trainable weights, which clients have from the start.
+Excluded are values that only a simulation collects (`processes.drift`), and
+non-trainable weights, which clients have from the start; but the server's
+corrections of such weights (`adapters`) are included.
 """
 
 import dataclasses
@@ -13,6 +15,7 @@ import numpy as np
 import tensorflow_federated as tff
 
 from tff_adaptive import processes
+from tff_adaptive.processes import drift
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +47,10 @@ _UP = frozenset(
     'federated_weighted_mean',
   }
 )
+# The products of adapters, which the server can compute from what is sent, and
+# from which it computes a correction of their size.
+_PRODUCTS = 'products'
+_NOT_SENT = frozenset({drift.SIMULATED, _PRODUCTS, 'non_trainable'})
 _SELECT = frozenset({'federated_select', 'federated_secure_select'})
 
 
@@ -59,7 +66,7 @@ def size_of(type_signature: tff.Type) -> int:
     return sum(
       size_of(child)
       for name, child in tff.structure.to_elements(type_signature)
-      if name != 'non_trainable'
+      if name not in _NOT_SENT
     )
   if isinstance(type_signature, tff.TensorType):
     shape, dtype = type_signature.shape, np.dtype(type_signature.dtype)
@@ -67,6 +74,18 @@ def size_of(type_signature: tff.Type) -> int:
       raise ValueError(f'{type_signature} has no fixed size.')
     return math.prod(shape) * dtype.itemsize
   raise ValueError(f'{type_signature} has no fixed size.')
+
+
+def _corrections(type_signature: tff.Type) -> int:
+  """Computes the bytes of the corrections made from sums of products."""
+  if isinstance(type_signature, tff.FederatedType):
+    return _corrections(type_signature.member)
+  if not isinstance(type_signature, tff.StructType):
+    return 0
+  return sum(
+    size_of(child) if name == _PRODUCTS else _corrections(child)
+    for name, child in tff.structure.to_elements(type_signature)
+  )
 
 
 def _children(operation: tff.framework.Call) -> list[tff.Type]:
@@ -129,6 +148,7 @@ def of_round(next_computation: tff.Computation) -> Traffic:
           if isinstance(t, tff.FederatedType) and t.placement is tff.CLIENTS
         ]
         up += sum(map(size_of, sent))
+        down += sum(map(_corrections, sent))
       elif operation in _SELECT:
         keys, _, _, select_fn = _children(block)
         up += size_of(keys)

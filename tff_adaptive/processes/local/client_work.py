@@ -64,6 +64,8 @@ class ClientWork:
     initialize_client_state: TFF computation that builds the state of a client
       in its first round; `None` without client state.
     get_hparams, set_hparams: TFF computations on the state.
+    correct: TFF computation that corrects the averaging of adapters, as
+      `messages.corrected`; `None` if there is nothing to correct.
   """
 
   def __init__(
@@ -79,6 +81,7 @@ class ClientWork:
     seed: int = 0,
     metrics_aggregator: Optional[MetricsAggregator] = None,
     record_step_sizes: bool = False,
+    record_drift: bool = False,
     takes_messages: bool = False,
   ):
     """Traces the client work; see `build_client_work`.
@@ -87,7 +90,7 @@ class ClientWork:
       model, optimizer: As `build_client_work` takes them.
       client_weighting, objective, exchange, schedule: Likewise.
       warmup_steps, seed, metrics_aggregator: Likewise.
-      record_step_sizes: Likewise.
+      record_step_sizes, record_drift: Likewise.
       takes_messages: Whether `run` takes `received` and `factors`.
     """
     if not isinstance(optimizer, tff.learning.optimizers.Optimizer):
@@ -110,6 +113,7 @@ class ClientWork:
       ),
       seed=seed,
       record_step_sizes=record_step_sizes,
+      record_drift=record_drift,
     )
     if record_step_sizes and not trainer.has_step_size:
       raise ValueError(
@@ -245,6 +249,15 @@ class ClientWork:
     }[self._mean_gradient is not None, exchange.sees_update]
     self._next_state = tff.tensorflow.computation(next_state, known)
     self._measure = tff.tensorflow.computation(messages.measure, totals)
+    self.correct: Optional[tff.Computation] = None
+    if self.facts.residuals:
+      weights_type = self.facts.weights_type
+      self.correct = tff.tensorflow.computation(
+        lambda after, before, sums, update: messages.corrected(
+          self.facts.residuals, after, before, sums, update
+        ),
+        [weights_type, weights_type, totals[0], weights_type.trainable],
+      )
 
   def share(self, server_state_type: tff.Type) -> tff.Computation:
     """Builds the computation from both states to the state to send."""
@@ -370,14 +383,16 @@ def build_client_work(
       rises to its value in every round (0); `seed` of what is random inside a
       round (0); `metrics_aggregator` as tff.learning's builders take it
       (`tff.learning.metrics.sum_then_finalize`); `record_step_sizes`, whether
-      every client's own step sizes are measured too (not).
+      every client's own step sizes are measured too (not); `record_drift`,
+      whether the spread of clients' preconditioners is measured (not).
 
   Returns:
     A `tff.learning.templates.ClientWorkProcess`. Its measurements are `train`
     (the model's metrics), `clients` (`count`, `empty`, `rejected`, `steps`)
     and, where the optimizer has a step size of its own, `step_size`; with
     `record_step_sizes` also `step_size_of_clients`, float32 [clients, 8], a row
-    a client in the cohort's order, with the columns `step_sizes.RECORD`.
+    a client in the cohort's order, with the columns `step_sizes.RECORD`; with
+    `record_drift` also `drift`, `preconditioner`, where the method has any.
 
   Raises:
     TypeError: If model or optimizer are not of the kinds above, or the exchange

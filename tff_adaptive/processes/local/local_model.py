@@ -7,12 +7,13 @@ loop over batches as `carry`, which is empty for the former.
 
 import abc
 import collections
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, Optional, Protocol, TypeVar, Union
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive import adapters
 from tff_adaptive import models
 from tff_adaptive import structures
 from tff_adaptive import tff_internals
@@ -68,6 +69,8 @@ class LocalModel(abc.ABC, Generic[Carry]):
   Attributes:
     residuals: As in `adapters.AdaptedModel`.
   """
+
+  residuals: Sequence[adapters.Residual] = ()
 
   def check_objective(self, objective: RepresentationRequest) -> None:
     """Raises `UnsuitableModelError` if the model cannot serve the objective."""
@@ -161,6 +164,7 @@ class _VariableLocalModel(LocalModel[tuple[()]]):
     tff_internals.skip_initial_values(tf.nest.flatten(self._weights))
     self._variables = tuple(tf.nest.flatten(self._weights.trainable))
     self._seed, self._draws = randomness.seeded(self._model)
+    self.residuals = getattr(self._model, 'residuals', ())
     self._represent: Optional[Callable[[structures.Examples], tf.Tensor]] = None
 
   def check_objective(self, objective: RepresentationRequest) -> None:

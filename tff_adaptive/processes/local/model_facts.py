@@ -1,12 +1,13 @@
 """Types and metadata of a model, needed before a process is traced."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Optional, Union
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive import adapters
 from tff_adaptive import models
 from tff_adaptive import structures
 from tff_adaptive.processes.local import local_model
@@ -30,6 +31,7 @@ class ModelFacts(NamedTuple):
     metric_names: Names of the model's metrics; `None` for a `FunctionalModel`.
     variable_names: Names of its trainable variables, such as 'dense/kernel';
       `None` for a `FunctionalModel` without an attribute of this name.
+    residuals: Residuals of adapters whose averaging the server corrects.
   """
 
   initial_weights: tff.Computation
@@ -38,6 +40,7 @@ class ModelFacts(NamedTuple):
   metric_finalizers: Finalizers
   metric_names: Optional[tuple[str, ...]]
   variable_names: Optional[tuple[str, ...]]
+  residuals: Sequence[adapters.Residual] = ()
 
 
 def look_at(model: local_model.Model) -> ModelFacts:
@@ -54,6 +57,7 @@ def look_at(model: local_model.Model) -> ModelFacts:
     names = None
     # `FunctionalModel` has no names; callers may set this attribute.
     variable_names = getattr(model, 'variable_names', None)
+    residuals: Sequence[adapters.Residual] = ()
 
     @tff.tensorflow.computation
     def initial_weights() -> structures.ModelWeights:
@@ -75,6 +79,7 @@ def look_at(model: local_model.Model) -> ModelFacts:
       finalizers = built.metric_finalizers()
       names = tuple(finalizers)
       variable_names = tuple(models.names_in(built))
+      residuals = getattr(built, 'residuals', ())
 
     @tff.tensorflow.computation
     def initial_weights() -> structures.ModelWeights:
@@ -92,6 +97,7 @@ def look_at(model: local_model.Model) -> ModelFacts:
     finalizers,
     names,
     variable_names,
+    residuals,
   )
 
 

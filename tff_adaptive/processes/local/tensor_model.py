@@ -64,6 +64,7 @@ class TensorModel(local_model.CarriedModel):
       *self._model.local_variables,
     )
     self._none = self._metrics_of_no_data()
+    self.residuals = getattr(self._model, 'residuals', ())
     self._represent: Optional[Callable[[structures.Examples], tf.Tensor]] = None
     # By kind of pass, the number of draws of each layer before its first call:
     # all its calls in a step draw the same numbers.

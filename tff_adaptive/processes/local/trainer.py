@@ -12,6 +12,7 @@ from typing import Any, Generic, NamedTuple, Optional
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive import adapters
 from tff_adaptive import structures
 from tff_adaptive.optimizers import protocol
 from tff_adaptive.optimizers import schedules
@@ -104,6 +105,7 @@ class Trainer(client_function.ClientFunction[Begun, SoFar[Any]]):
   client_weighting: str
   seed: randomness.Seed
   record_step_sizes: bool = False
+  record_drift: bool = False
   extras: tuple[str, ...] = ()
 
   def initial_state(self) -> messages.State:
@@ -408,6 +410,8 @@ class Trainer(client_function.ClientFunction[Begun, SoFar[Any]]):
       lambda discard: local.metrics(trained.carry, discard),
       trained.steps if self.has_step_size else None,
       self.record_step_sizes,
+      self.record_drift,
+      adapters.products(local.residuals, client.end),
     )
 
 

@@ -323,7 +323,10 @@ _COLUMNS = {
   'client_work/train/': 'train/',
   'client_work/clients/': 'clients/',
   'client_work/step_size/': 'step_size/',
+  'client_work/drift/': 'drift/',
   'client_work/': 'clients/',
+  'aggregator/drift/': 'drift/',
+  'aggregator/aggregation/': 'aggregator/',
   'finalizer/update_': 'update/',
   'finalizer/': 'update/',
 }
@@ -333,7 +336,8 @@ _MEANS = ('train/', 'step_size/')
 def columns_of(metrics: Any) -> Columns:
   """Flattens a process' metrics to scalars by column of metrics.csv.
 
-  Means over training examples and steps are omitted if there were none.
+  Means over training examples and steps are omitted if there were none, and so
+  are drift figures that are NaN.
   """
   columns: Columns = collections.OrderedDict()
 
@@ -359,4 +363,7 @@ def columns_of(metrics: Any) -> Columns:
     for name in list(columns):
       if name.startswith(_MEANS) and not name.startswith('train/num_'):
         del columns[name]
+  for name in [n for n in columns if n.startswith('drift/')]:
+    if np.isnan(columns[name]):  # Undefined in this round.
+      del columns[name]
   return columns

@@ -133,15 +133,16 @@ def save_partition(data: Any, folder: pathlib.Path) -> None:
     data.partition.save(folder / 'partition.npz')
 
 
-def _labels_of(data: Any) -> Optional[np.ndarray]:
-  """Returns labels of partitioned examples as int64, if they are classes."""
+def _has_classes(data: Any) -> bool:
+  """Returns whether data are a partition of examples with classes as labels."""
   if not hasattr(data, 'partition') or 'label' not in data.arrays:
-    return None
-  labels = np.ravel(data.arrays['label'])
-  whole = not np.any(np.mod(labels, 1)) and labels.min() >= 0
-  if not whole or labels.max() >= _MOST_CLASSES:
-    return None
-  return labels.astype(np.int64)
+    return False
+  labels = data.arrays['label']
+  return (
+    labels.ndim == 1
+    and labels.dtype.kind in 'iu'
+    and 0 <= labels.min() <= labels.max() < _MOST_CLASSES
+  )
 
 
 def draw_partition(
@@ -157,9 +158,9 @@ def draw_partition(
     title: Title of the figure.
     task: The task's name, for names of its classes.
   """
-  labels = _labels_of(data)
-  if labels is None:
+  if not _has_classes(data):
     return
+  labels = data.arrays['label']
   known = registry.classes_of(task, int(labels.max()) + 1)
   label_distribution(
     data.partition,
@@ -182,14 +183,13 @@ def describe_partition(data: Any) -> Optional[dict[str, Any]]:
     (`to_pool`) and to each other (`between_clients`), from 0 to 1. None for
     natural clients or examples without classes.
   """
-  labels = _labels_of(data)
-  if labels is None:
+  if not _has_classes(data):
     return None
   # Takes a fifth of a second to import, which `--help` does not need.
   from scipy.spatial import distance  # pylint: disable=g-import-not-at-top
 
   sizes = data.partition.sizes
-  counts = data.partition.label_counts(labels)
+  counts = data.partition.label_counts(data.arrays['label'])
   shares = counts / sizes[:, np.newaxis]
   pool = counts.sum(axis=0) / counts.sum()
   picked = shares

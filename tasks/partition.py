@@ -16,7 +16,6 @@ list of counts. `tasks.partitioners` has further rules for labels and features.
 
 import dataclasses
 import os
-import pathlib
 from collections.abc import Sequence
 from typing import Optional, Union
 
@@ -89,16 +88,21 @@ class Partition:
     Raises:
       DataError: If the file is missing or invalid.
     """
-    place = pathlib.Path(path)
-    with data_files.reading(place, 'partition saved by `Partition.save`'):
+    try:
       arrays = weight_files.read_npz(path)
-      sizes, every = arrays['sizes'], arrays['indices'].astype(np.int64)
+      sizes, every = arrays['sizes'], arrays['indices']
+      if not (_are_counts(sizes) and _are_counts(every)):
+        raise ValueError('sizes and positions must be nonnegative integers')
       if sizes.sum() != len(every):
         raise ValueError(f'sizes of {sizes.sum()} for {len(every)} positions')
       return cls(
         tuple(map(str, arrays['client_ids'])),
         tuple(np.split(every, np.cumsum(sizes)[:-1])),
       )
+    except (KeyError, TypeError, ValueError) as e:
+      raise data_files.DataError(
+        f'{os.fspath(path)} is no partition saved by `Partition.save`: {e}'
+      ) from e
 
 
 def equal_sizes(num_examples: int, num_clients: int) -> np.ndarray:

@@ -16,8 +16,9 @@ import pandas
 from tasks.formats import data_files
 from tasks.formats import image_folders
 
-# Maximum number of different words in a column.
+# Maximum number of different words in a column, and length of a word.
 _MOST_WORDS = 1000
+_LONGEST = 1000
 # Digits, signs and marks of any script, perhaps before a unit, which `numbers`
 # may not accept: '12%', '$1', '(1.50)', '5 kg'. '10-19' and 'A1' are words.
 _LIKE_A_NUMBER = r"\W*\d[\d.,'\u2019_\s]*(?:[eE][-+]?\d+)?(?:\W*|\s[^\W\d]+)"
@@ -173,6 +174,8 @@ class Cells:
         'learn from it alone with --table_text, or, if there are at most '
         f'{_MOST_WORDS:,}, name it in --table_words.'
       )
+    if max(map(len, distinct)) > _LONGEST:
+      self.wrong(f'a word has {_LONGEST:,} characters at most.')
     missing = len(words) - len(found)
     return words, Column(self.name, 'words', tuple(distinct), missing)
 
@@ -269,9 +272,14 @@ def names_of(cells: pandas.Series) -> pandas.Series:
   )
 
 
+def is_number(word: Any) -> bool:
+  """Returns whether a label is a number, or text of one."""
+  return _PLAIN.fullmatch(str(word).strip()) is not None
+
+
 def _value(word: str) -> Any:
   """Returns a word's number, or the word."""
-  if not _PLAIN.fullmatch(word):
+  if not is_number(word):
     return word
   whole, _, decimals = word.partition('.')
   decimals = decimals.rstrip('0')

@@ -196,6 +196,7 @@ def read(path: pathlib.Path, names: Names) -> Examples:
   rows = np.repeat(np.arange(len(frames)), [len(f) for f in frames])
   begins = np.cumsum([0, *map(len, frames)])
   whole = pandas.concat(frames, ignore_index=True)
+  _check_labels(sources, frames, names)
   unlabelled = whole[names.label].isna().to_numpy()
   kept = np.flatnonzero(~unlabelled)
 
@@ -345,14 +346,6 @@ def _check_columns(
           f'it has no column {name!r} for {what}; its columns are '
           f'{columns_lib.listed(frame.columns)}.',
         )
-    known = frame[names.label].dropna()
-    if len(known) and isinstance(
-      known.iloc[0], (np.ndarray, list, dict, bytes)
-    ):
-      _wrong(
-        f'{source.path}, column {names.label!r}',
-        f'one word or number a row was expected, got {known.iloc[0]!r:.40}.',
-      )
     other = set(frame.columns) ^ set(frames[0].columns)
     other -= {c for c in other if _NAMELESS.fullmatch(c)}
     if names.features is not None:
@@ -404,6 +397,36 @@ def _summary(columns: Sequence[columns_lib.Column]) -> str:
   more = [f'{len(words) - 10} more columns of words'] if words[10:] else []
   named = [columns_lib.listed(numbers)] if numbers else []
   return ', '.join([*named, *words[:10], *more])
+
+
+def _check_labels(
+  sources: Sequence[_Source],
+  frames: Sequence[pandas.DataFrame],
+  names: Names,
+) -> None:
+  """Checks that labels are not numbers in one file and words in another."""
+  kinds: dict[bool, Any] = {}
+  for source, frame in zip(sources, frames, strict=True):
+    known = frame[names.label].dropna()
+    if not len(known):
+      continue
+    cell = known.iloc[0]
+    if isinstance(cell, (np.ndarray, list, dict, bytes)):
+      _wrong(
+        f'{source.path}, column {names.label!r}',
+        f'one word or number a row was expected, got {cell!r:.40}.',
+      )
+    numeric = [columns_lib.is_number(label) for label in known.unique()]
+    if all(numeric) or not any(numeric):
+      kinds.setdefault(all(numeric), (source.path, cell))
+  if len(kinds) > 1:
+    (one, number), (other, word) = kinds[True], kinds[False]
+    _wrong(
+      one,
+      f'its labels are numbers, such as {number!s:.40}, but those of '
+      f'{other.name} are words, such as {str(word)[:40]!r}; write all as '
+      'words or all as numbers.',
+    )
 
 
 def _convert(

@@ -68,8 +68,7 @@ def read_binary(
   record = label_bytes + _PIXELS
   images, labels = [], []
   for path in paths:
-    with data_files.reading(path, 'file', get):
-      content = path.read_bytes()
+    content = _read(path, get)
     if not content or len(content) % record:
       raise data_files.DataError(
         f'{path} must hold whole records of {record} bytes, but has '
@@ -238,6 +237,11 @@ def build_model(num_classes: int, options: Mapping[str, Any]) -> tf.keras.Model:
     resize_to=vit.PRETRAINED_SIZE,
     weights_dir=options['weights_dir'],
   )
+
+
+def _read(path: pathlib.Path, get: str) -> bytes:
+  with data_files.reading(path, 'file', get):
+    return path.read_bytes()
 
 
 def _check_labels(

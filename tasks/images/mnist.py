@@ -1,7 +1,7 @@
 """Tasks on MNIST and Fashion-MNIST.
 
 mnist_character   by label skew as in Kim et al., arXiv 2306.11201 (100 clients
-                  of 500 examples)
+                  of 500 examples), or one client for each of the 539 writers
 fmnist            clothes, by label skew, with the same shallow network
 mnist_lenet       two labels a client: Mukherjee et al., arXiv 2307.06306
 mnist_logistic    a convex problem, of the same paper
@@ -20,6 +20,7 @@ from typing import Any, Literal, Optional
 
 import numpy as np
 
+from tasks import partition
 from tasks import registry
 from tasks import shared
 from tasks import synthetic
@@ -27,6 +28,7 @@ from tasks.formats import data_files
 from tasks.lazy import builders
 from tasks.partitioners import splits
 from tff_adaptive import parameters
+from tff_adaptive.lazy import pandas
 from tff_adaptive.lazy import tf
 from tff_adaptive.lazy import tff
 
@@ -58,6 +60,7 @@ def create(
     images = (255 * images[..., 0]).astype(np.uint8)
     images, test_images = images[:500], images[500:]
     labels, test_labels = labels[:500], labels[500:]
+    read_groups = lambda: np.arange(500) // 25
   else:
     place = data_files.cache_folder(options['cache_dir']) / folder
     get = (
@@ -68,12 +71,17 @@ def create(
     test_images, test_labels = read_pair(
       place, 't10k', num_classes=NUM_CLASSES, get=get
     )
+    read_groups = lambda: read_writers(place / 'train-writers.csv', len(labels))
+  if options['partition'] == 'writers':
+    split = partition.by_group(read_groups(), prefix='writer_')
+  else:
+    split = splits.build(labels, options)
   # Shuffled: the first test images in the file are easier.
   order = np.random.default_rng([seed, 0x3157]).permutation(len(test_labels))
   return builders.partitioned_task(
     train=dict(label=labels, pixels=images),
     test=dict(label=test_labels[order], pixels=test_images[order]),
-    split=splits.build(labels, options),
+    split=split,
     options=options,
     batch_size=batch_size,
     eval_batch_size=250,
@@ -82,6 +90,29 @@ def create(
     loss=builders.cross_entropy,
     metrics=[tf.keras.metrics.SparseCategoricalAccuracy],
   )
+
+
+def read_writers(path: pathlib.Path, num_images: int) -> np.ndarray:
+  """Reads the writer ids of images, int64 [images].
+
+  The file is a CSV with the header index,hsf_series,writer_id (QMNIST's names)
+  and one row per image, in the images' order.
+
+  Raises:
+    DataError: If the file is missing, or a row is invalid.
+  """
+  get = (
+    'It lists index,hsf_series,writer_id of every training image, as QMNIST '
+    'has them; or choose another partition.'
+  )
+  with data_files.reading(path, 'list of writers', get):
+    rows = pandas.read_csv(path, usecols=['index', 'writer_id'], dtype='int64')
+  if not np.array_equal(rows['index'], np.arange(num_images)):
+    raise data_files.DataError(
+      f'{path} must list the images 0 to {num_images - 1} in order, got '
+      f'{len(rows)} rows. {get}'
+    )
+  return rows['writer_id'].to_numpy()
 
 
 def build_cnn() -> tf.keras.Model:
@@ -161,17 +192,22 @@ def _to_model(scale: str) -> Callable[[Any], Any]:
 
 @registry.task(
   'mnist_character',
-  summary='Recognise the digits of MNIST, by label skew.',
+  summary='Recognise the digits of MNIST, by label skew or by writer.',
   model='CNN with dropout, 21,840 weights',
-  clients='100 of 500 digits (--mnist_character_num_clients)',
+  clients='100 of 500 digits (--mnist_character_num_clients), or 539 writers',
   files=registry.idx_files('mnist'),
   published=registry.Published('Kim et al., arXiv 2306.11201', 500, 10, 64),
 )
 class MnistCharacter(shared.Divided):
   """Images [batch, 28, 28, 1] in [0, 1], labels 0 to 9."""
 
+  partition: Literal[shared.Rule, 'writers'] = 'lda'  # type: ignore[assignment]
+  """'writers' for one client per writer, or a division of all digits: 'lda' for
+  Dirichlet label skew, 'iid', 'classes' for a fixed number of labels a client,
+  or another one (docs/tasks.md)."""
+
   num_clients: parameters.Count = 100
-  """Number of clients."""
+  """Number of clients, unless the partition is 'writers'."""
 
   examples_per_client: Optional[parameters.Count] = 500
   """Number of examples per client."""

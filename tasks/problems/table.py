@@ -206,36 +206,34 @@ class Table(shared.Divided):
         raise parameters.ParameterError(
           'path', '{}={given}: {missing}.', given=self.path, missing=missing
         )
-    for names, ignored, why in (
-      (
-        ('vocabulary', 'vocab_size', 'max_length'),
-        self.text is None,
-        'it needs {text}',
-      ),
-      (
-        ('features', 'words'),
-        self.text is not None,
-        '{text} is all that is learnt from',
-      ),
-      (
-        ('text', 'image_size'),
-        self.data == 'synthetic',
-        'the synthetic table is numeric',
-      ),
-      (
-        ('alpha',),
-        self.partition not in (None, *_BY_ALPHA),
-        '{partition}={rule}',
-      ),
-    ):
-      for name in names:
-        if ignored and getattr(self, name) is not None:
-          raise parameters.ParameterError(
-            name,
-            '{}={given} would be ignored: ' + why + '.',
-            given=getattr(self, name),
-            rule=self.partition,
-          )
+    for name in ('vocabulary', 'vocab_size', 'max_length'):
+      if self.text is None and getattr(self, name) is not None:
+        raise parameters.ParameterError(
+          name,
+          '{}={given} would be ignored: it needs {text}.',
+          given=getattr(self, name),
+        )
+    for name in ('features', 'words'):
+      if self.text is not None and getattr(self, name) is not None:
+        raise parameters.ParameterError(
+          name,
+          '{}={given} would be ignored: {text} is all that is learnt from.',
+          given=getattr(self, name),
+        )
+    for name in ('text', 'image_size'):
+      if self.data == 'synthetic' and getattr(self, name) is not None:
+        raise parameters.ParameterError(
+          name,
+          '{}={given} would be ignored: the synthetic table is numeric.',
+          given=getattr(self, name),
+        )
+    if self.alpha is not None and self.partition not in (None, *_BY_ALPHA):
+      raise parameters.ParameterError(
+        'alpha',
+        '{}={given} would be ignored: {partition}={rule}.',
+        given=self.alpha,
+        rule=self.partition,
+      )
 
   def check_data(self, files: Sequence[str]) -> int:
     del files

@@ -72,6 +72,23 @@ def test_the_papers_clients_on_real_digits(real_data):
   assert 100 <= sizes.min() < 150 and 450 < sizes.max() <= 500
 
 
+def test_real_writers(real_data):
+  task = tasks.create(
+    'mnist_character', cache_dir=str(real_data), partition='writers'
+  )
+  data = task.datasets.train_data
+  sizes = data.partition.sizes
+  assert len(sizes) == 539 and sizes.sum() == 60_000
+  assert (sizes.min(), np.median(sizes), sizes.max()) == (19, 116, 131)
+  assert data.client_ids[0] == 'writer_0'
+
+
+def test_writers_have_a_stand_in():
+  task = tasks.create('mnist_character', data='synthetic', partition='writers')
+  sizes = task.datasets.train_data.partition.sizes
+  assert sizes.tolist() == [25] * 20
+
+
 def test_real_test_digits(real_data):
   task = tasks.create('mnist_logistic', cache_dir=str(real_data))
   images, labels = (
@@ -137,3 +154,26 @@ def test_fashion_files_are_read(tmp_path):
     assert known[np.uint8(np.round(255 * image)).tobytes()] == label
   with pytest.raises(tasks.PartitionError, match='need 50000 examples'):
     tasks.create('fmnist', cache_dir=str(tmp_path))
+
+
+@pytest.mark.parametrize(
+  'text, message',
+  [
+    ('index,hsf_series,writer_id\n0,0,7\n1,0,\n', 'no whole list of writers'),
+    ('index,hsf_series,writer_id\n1,0,7\n', 'images 0 to 2 in order'),
+    ('a,b\n1,2\n', 'no whole list of writers.*writer_id'),
+    ('index,hsf_series,writer_id\n0,0,7\n', 'in order, got 1 rows'),
+    ('', 'no whole list of writers'),
+  ],
+)
+def test_damaged_lists_of_writers_are_named(tmp_path, text, message):
+  path = tmp_path / 'train-writers.csv'
+  path.write_text(text)
+  with pytest.raises(tasks.DataError, match=message):
+    mnist.read_writers(path, 3)
+  path.write_bytes(b'\xff\xfe')
+  with pytest.raises(tasks.DataError, match='no whole list of writers'):
+    mnist.read_writers(path, 3)
+  path.unlink()
+  with pytest.raises(tasks.DataError, match='no file'):
+    mnist.read_writers(path, 3)

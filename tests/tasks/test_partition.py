@@ -206,10 +206,13 @@ def test_files_that_hold_no_partition_are_refused(tmp_path):
   whole = path.read_bytes()
   for damaged in (b'', b'not a partition', whole[: len(whole) // 2]):
     path.write_bytes(damaged)
-    with pytest.raises(data_files.DataError, match='is no whole'):
+    with pytest.raises(data_files.DataError, match='is no partition saved by'):
       partition.Partition.load(path)
   for ids, sizes, indices, told in (
     (['a'], [3], [1, 2], 'sizes of 3 for 2 positions'),
+    (['a', 'b'], [3, -1], [1, 2], 'nonnegative integers'),
+    (['a', 'b'], [1, 1], [1.5, 2], 'nonnegative integers'),
+    (['a', 'b'], 2, [1, 2], 'nonnegative integers'),
     (['a'], [1, 1], [1, 2], 'one client id per index array'),
     (['a', 'b'], [1, 1], [1, 1], 'must not share examples'),
   ):

@@ -279,6 +279,24 @@ def test_clients_in_several_spellings(folder):
   assert data.client_ids == ['1', 'A', 'a']
 
 
+def test_labels_of_two_types(folder):
+  pandas = pytest.importorskip('pandas')
+  pytest.importorskip('pyarrow')
+  (folder / 'sites').mkdir()
+  for name, labels in (('a', [0, 1]), ('b', ['yes', 'no'])):
+    frame = pandas.DataFrame({'x': [1.0, 2.0], 'label': labels})
+    frame.to_parquet(folder / 'sites' / f'{name}.parquet')
+  with pytest.raises(tasks.DataError) as error:
+    tasks.create('table', path='sites')
+  for told in ('a.parquet', 'numbers, such as 0', 'b.parquet', "'yes'"):
+    assert told in str(error.value)
+  for name, labels in (('a', '01'), ('b', 'ny')):
+    rows = [f'{i},{labels[i % 2]}' for i in range(4)]
+    (folder / 'sites' / f'{name}.csv').write_text('\n'.join(['x,label', *rows]))
+  with pytest.raises(tasks.DataError, match=r'a\.csv: its labels are'):
+    tasks.create('table', path='sites')
+
+
 def test_large_numbers_are_centred_before_they_are_rounded(folder):
   x = 1_700_000_000 + np.arange(100)
   rows = [f'{t},{t + 0.5},{i // 50},{i % 2}' for i, t in enumerate(x)]

@@ -28,6 +28,7 @@ _READERS = {
   'idx': lambda path: mnist.read_idx(path, 1, _GET),
   'libsvm': lambda path: libsvm_logistic.read(path, num_features=3, get=_GET),
   'csv': lambda path: text_classification.read_csv(path, 4, _GET),
+  'writers': lambda path: mnist.read_writers(path, 3),
   'counts': stackoverflow.read_counts,
   'tokens': text_classification.read_vocabulary,
   'images': lambda path: cifar.read_binary([path], num_classes=(10,), get=_GET),

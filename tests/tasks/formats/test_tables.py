@@ -68,6 +68,7 @@ def test_flags_say_how_numbers_are_written(tmp_path):
     (('1e99', '1', '2'), "row 1, column 'a': a finite number.*got 1e.99"),
     (('inf', '1', '2'), "column 'a': a finite number was expected"),
     (('', 'NA', 'null'), "the column 'a' is empty; exclude it"),
+    (('x' * 2000, 'a', 'b'), 'a word has 1,000 characters at most'),
   ],
 )
 def test_columns_that_are_neither_numbers_nor_words(tmp_path, cells, told):

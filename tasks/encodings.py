@@ -6,6 +6,7 @@ tokens. An empty cell becomes its column's mean, or zeros in a column of words.
 """
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from typing import Any, Optional
 
@@ -86,7 +87,7 @@ class TableEncoding(Encoding):
     fill: np.ndarray,
     shift: np.ndarray,
     scale: np.ndarray,
-    decimal: str = '.',
+    marks: columns_lib.Marks = ('.', None),
   ):
     """Takes the columns and their statistics.
 
@@ -97,10 +98,10 @@ class TableEncoding(Encoding):
         of a row, as the next two, or for every channel of an image.
       shift: Offsets to subtract from numbers.
       scale: Divisors to apply afterwards.
-      decimal: Decimal mark of numbers in text.
+      marks: Decimal mark and mark of thousands of numbers in text.
     """
     self.columns, self._shape = tuple(columns), shape
-    self._decimal = decimal
+    self._decimal, self._thousands = marks
     self._statistics = dict(fill=fill, shift=shift, scale=scale)
     self._words = [c for c in self.columns if c.kind == 'words']
     layers = tf.keras.layers
@@ -159,8 +160,12 @@ class TableEncoding(Encoding):
     cells = tf.strings.strip(rows)
     of_words = [c.kind == 'words' for c in self.columns]
     numbers = tf.boolean_mask(cells, np.logical_not(of_words), axis=1)
+    if self._thousands:
+      mark = re.escape(self._thousands)
+      numbers = tf.strings.regex_replace(numbers, mark, '')
     if self._decimal != '.':
-      numbers = tf.strings.regex_replace(numbers, self._decimal, '.')
+      mark = re.escape(self._decimal)
+      numbers = tf.strings.regex_replace(numbers, mark, '.')
     numbers = tf.where(tf.equal(numbers, ''), 'nan', numbers)
     return self._encode(
       tf.strings.to_number(numbers, tf.float64),
@@ -257,7 +262,7 @@ def fit(
       low, high = columns_lib.range_of(schema, column.name)
       fill[part] = shift[part] = (low + high) / 2
       scale[part] = (high - low) / 2
-  return TableEncoding(columns, shape, fill, shift, scale, examples.decimal)
+  return TableEncoding(columns, shape, fill, shift, scale, examples.marks)
 
 
 def _with_schema(
@@ -362,7 +367,7 @@ def fit_text(
   examples: tables.Examples,
   training: np.ndarray,
   *,
-  hashed: bool,
+  vocabulary: str,
   size: int,
   max_length: int,
 ) -> TextEncoding:
@@ -371,17 +376,20 @@ def fit_text(
   Args:
     examples: The table.
     training: Indices of the training examples.
-    hashed: Whether tokens are hashes, instead of the most frequent words.
+    vocabulary: 'fitted', 'hashed', or a file with one word per line.
     size: Maximum number of tokens.
     max_length: Number of tokens of a text.
   """
   [column] = examples.columns
-  if hashed:
+  if vocabulary == 'hashed':
     return TextEncoding(column, size, max_length)
-  layer = _vectorization(max_length, max_tokens=size)
-  texts = examples.words[column.name].to_numpy()[training]
-  layer.adapt(tf.constant(texts.tolist()))
-  words = tuple(layer.get_vocabulary()[_RESERVED:])
+  if vocabulary == 'fitted':
+    layer = _vectorization(max_length, max_tokens=size)
+    texts = examples.words[column.name].to_numpy()[training]
+    layer.adapt(tf.constant(texts.tolist()))
+    words = tuple(layer.get_vocabulary()[_RESERVED:])
+  else:
+    words = columns_lib.read_words(vocabulary, size - _RESERVED)
   return TextEncoding(column, len(words) + _RESERVED, max_length, words)
 
 

@@ -16,6 +16,8 @@ import pandas
 from tasks.formats import data_files
 from tasks.formats import image_folders
 
+# The mark of decimals, and that of thousands if there is one.
+Marks = tuple[str, Optional[str]]
 # Maximum number of different words in a column, and length of a word.
 _MOST_WORDS = 1000
 _LONGEST = 1000
@@ -103,11 +105,11 @@ class Cells:
       and any(isinstance(cell, str) for cell in self.cells)
     )
 
-  def numbers(self, decimal: str) -> Optional[np.ndarray]:
+  def numbers(self, marks: Marks) -> Optional[np.ndarray]:
     """Returns float64 [rows, ...], NaN for empty cells; None for words."""
     cells = self.cells
     if self.is_text:
-      found = read_numbers(cells.astype(object), decimal)
+      found = read_numbers(cells.astype(object), marks)
       return None if found is None else self.checked(found)
     try:
       if isinstance(self.first, (list, np.ndarray)):
@@ -135,12 +137,12 @@ class Cells:
       self.wrong(f'a finite number was expected, got {values[wrong][0]}.', rows)
     return values
 
-  def words(self, forced: bool, decimal: str) -> tuple[pandas.Series, Column]:
+  def words(self, forced: bool, marks: Marks) -> tuple[pandas.Series, Column]:
     """Returns words, '' for empty cells, and the column.
 
     Args:
       forced: Whether they are words although they look like something else.
-      decimal: Decimal mark of numbers, for the error.
+      marks: Marks of numbers, for the error.
 
     Raises:
       DataError: If they look like numbers or times, are too many or too long.
@@ -151,12 +153,12 @@ class Cells:
     if not forced:
       like = like_numbers(distinct)
       if like.mean() > 0.5:
-        odd = unreadable(distinct, decimal)
+        odd = unreadable(distinct, marks)
         self.wrong(
           f'{like.sum():,} of its {len(like):,} different words look like '
-          f'numbers, but {odd[:40]!r} cannot be read as one; correct it (marks '
-          'between thousands are not read), give --table_decimal, or, if they '
-          'are words, name the column in --table_words.',
+          f'numbers, but {odd[:40]!r} cannot be read as one; correct it, give '
+          'the marks by --table_decimal and --table_thousands, or, if they are '
+          'words, name the column in --table_words.',
           words == odd,
         )
       if distinct.str.contains('[0-9]').all() and _are_times(distinct):
@@ -240,36 +242,65 @@ def like_numbers(words: pandas.Series) -> pandas.Series:
   return words.str.fullmatch(_LIKE_A_NUMBER)
 
 
-def unreadable(words: pandas.Series, decimal: str) -> str:
+def unreadable(words: pandas.Series, marks: Marks) -> str:
   """Returns the first word that is no number."""
   for word in words:
-    if read_numbers(pandas.Series([word], dtype=object), decimal) is None:
+    if read_numbers(pandas.Series([word], dtype=object), marks) is None:
       return word
   return words.iloc[0]
 
 
-def read_numbers(cells: pandas.Series, decimal: str) -> Optional[np.ndarray]:
+def read_numbers(cells: pandas.Series, marks: Marks) -> Optional[np.ndarray]:
   """Reads numbers in text; returns float64 [rows], or None if one is none."""
+  decimal, thousands = marks
   words = clean(cells)
-  if decimal == ',':
-    words = words.str.translate({ord('.'): ',', ord(','): '.'})
+  if thousands:
+    # Groups of three, or of two as in India: '28.2' is no 282.
+    mark, point = re.escape(thousands), re.escape(decimal)
+    groups = rf'[-+]?\d{{1,3}}(?:{mark}\d\d\d?)*{mark}\d\d\d(?:{point}\d*)?'
+    grouped = words[words.str.contains(thousands, regex=False)]
+    if not grouped.str.fullmatch(groups).all():
+      return None
+    words = words.str.replace(thousands, '', regex=False)
+  if decimal != '.':
+    if words.str.contains('.', regex=False).any():
+      return None
+    words = words.str.replace(decimal, '.', regex=False)
   try:
     return pandas.to_numeric(words.where(words != '')).to_numpy(np.float64)
   except ValueError:
     return None
 
 
-def names_of(cells: pandas.Series) -> pandas.Series:
-  """Returns labels or client ids as words.
+def names_of(
+  cells: pandas.Series, what: str
+) -> tuple[pandas.Series, list[str]]:
+  """Returns labels or client ids as words, and notes on near-equal ones.
 
   Numerically equal words become the shortest of them: '1.0' becomes '1'.
+
+  Args:
+    cells: Words or numbers.
+    what: 'labels' or 'clients', for the notes.
   """
   words = clean(cells)
   distinct = sorted(set(words), key=lambda word: (len(word), word))
   shortest: dict[Any, str] = {}
-  return words.map(
-    {word: shortest.setdefault(_value(word), word) for word in distinct}
-  )
+  table = {}
+  for word in distinct:
+    table[word] = shortest.setdefault(_value(word), word)
+  alike: dict[str, list[str]] = {}
+  for word in sorted(set(table.values())):
+    folded = unicodedata.normalize('NFKC', word).casefold()
+    folded = re.sub('[\u200b-\u200f\ufeff]', '', folded)  # Of width zero.
+    alike.setdefault(' '.join(re.split(r'[\s_-]+', folded)), []).append(word)
+  notes = [
+    f'The {what} {listed(same)} differ in spelling only, and count as '
+    'different ones.'
+    for same in alike.values()
+    if len(same) > 1
+  ]
+  return words.map(table), notes
 
 
 def is_number(word: Any) -> bool:
@@ -325,3 +356,17 @@ def range_of(schema: Schema, name: str) -> tuple[float, float]:
       f'[low, high] was expected for it, got {values!r:.60}.'
     )
   return float(numbers[0]), float(numbers[1])
+
+
+def read_words(path: str, most: int) -> tuple[str, ...]:
+  """Reads a vocabulary, one word per line, of which the first are used.
+
+  Raises:
+    DataError: If the file is missing or has no words.
+  """
+  with data_files.reading(pathlib.Path(path), 'list of words'):
+    text = pathlib.Path(path).read_text(encoding='utf-8')
+  words = tuple(dict.fromkeys(text.lower().split()))[:most]
+  if not words:
+    raise data_files.DataError(f'{path} has no words; one per line is needed.')
+  return words

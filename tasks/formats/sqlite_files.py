@@ -7,6 +7,7 @@ downloaded.
 
 import contextlib
 import pathlib
+import re
 import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import Any, Optional
@@ -17,6 +18,11 @@ from tasks.formats import data_files
 
 # Maximum size of an example in bytes; TFF's largest have some ten thousand.
 _MAX_EXAMPLE_BYTES = 64 << 20
+_MAGIC = b'SQLite format 3\x00'
+_TABLES = {
+  'client_metadata': {'client_id', 'split_name'},
+  'examples': {'client_id', 'split_name', 'serialized_example_proto'},
+}
 
 
 def find(
@@ -51,9 +57,23 @@ def find(
   )
   if not path.is_file():
     raise data_files.DataError(f'There is no file {path}. {get}')
+  _check_whole(path, get)
   with _opened(path, get) as connection:
-    _check(connection, path, splits, features, get)
+    _check_tables(connection, path, get)
+    _check_splits(connection, path, splits, features, get)
   return path
+
+
+def client_ids(path: pathlib.Path, split: str) -> Iterator[str]:
+  """Yields the client ids of a split, in the order of the file."""
+  query = 'SELECT DISTINCT client_id FROM client_metadata WHERE split_name = ?'
+  with _opened(path) as connection:
+    for (client_id,) in connection.execute(query, (split,)):
+      if not isinstance(client_id, str):
+        raise data_files.DataError(
+          f'{path} is damaged: a client id is {client_id!r}, not text.'
+        )
+      yield client_id
 
 
 def example_counts(path: pathlib.Path, split: str) -> dict[str, int]:
@@ -72,17 +92,33 @@ def example_counts(path: pathlib.Path, split: str) -> dict[str, int]:
 
 
 def examples(path: pathlib.Path, split: str, client_id: str) -> list[bytes]:
-  """Reads the serialized examples of a client.
+  """Returns a client's serialized examples, in TFF's order.
 
   Raises:
     DataError: If the file is damaged.
   """
+  with _opened(path) as connection:
+    return _examples(connection, path, split, client_id)
+
+
+def examples_by_client(path: pathlib.Path, split: str) -> Iterator[list[bytes]]:
+  """Yields the serialized examples of each client in turn."""
+  with _opened(path) as connection:
+    for client_id in client_ids(path, split):
+      yield _examples(connection, path, split, client_id)
+
+
+def _examples(
+  connection: sqlite3.Connection,
+  path: pathlib.Path,
+  split: str,
+  client_id: str,
+) -> list[bytes]:
   query = (
     'SELECT serialized_example_proto FROM examples '
     'WHERE client_id = ? AND split_name = ?'
   )
-  with _opened(path) as connection:
-    found = [row[0] for row in connection.execute(query, (client_id, split))]
+  found = [row[0] for row in connection.execute(query, (client_id, split))]
   if not all(isinstance(example, bytes) for example in found):
     raise data_files.DataError(
       f'{path} is damaged: an example of client {client_id!r} is not bytes.'
@@ -99,7 +135,7 @@ def _opened(path: pathlib.Path, get: str = '') -> Iterator[sqlite3.Connection]:
   # Some messages quote bytes of the damaged file.
   except (sqlite3.Error, UnicodeDecodeError) as e:
     raise data_files.DataError(
-      f'{path} is no whole TFF data set: SQLite says "{e}". {get}'.rstrip()
+      f'{path} is damaged: SQLite says "{e}". {get}'.rstrip()
     ) from e
 
 
@@ -112,21 +148,55 @@ def _open(path: pathlib.Path) -> sqlite3.Connection:
   return connection
 
 
-def _check(
+def _check_whole(path: pathlib.Path, get: str) -> None:
+  """Compares the size in the header with the file's size."""
+  size = path.stat().st_size
+  if size == 0:
+    raise data_files.DataError(f'{path} is empty. {get}')
+  with open(path, 'rb') as file:
+    header = file.read(100)
+  if not header.startswith(_MAGIC):
+    raise data_files.DataError(
+      f'{path} is no SQLite file: it begins with {header[:8]!r}. {get}'
+    )
+  page = int.from_bytes(header[16:18], 'big')
+  page = 65536 if page == 1 else page
+  expected = page * int.from_bytes(header[28:32], 'big')
+  if size < max(expected, 100):
+    raise data_files.DataError(
+      f'{path} is cut short: it has {size} of {expected} bytes. {get}'
+    )
+
+
+def _check_tables(
+  connection: sqlite3.Connection, path: pathlib.Path, get: str
+) -> None:
+  for table, expected in _TABLES.items():
+    # Views and virtual tables are programs that may not terminate.
+    for kind, made in connection.execute(
+      'SELECT type, sql FROM sqlite_schema WHERE name = ?', (table,)
+    ):
+      if kind != 'table' or not re.match(r'CREATE\s+TABLE\b', str(made), re.I):
+        raise data_files.DataError(
+          f'{path} is no TFF data set: {table} must be a plain table, but was '
+          f'made with {str(made)[:40]!r}. {get}'
+        )
+    columns = {r[1] for r in connection.execute(f'PRAGMA table_info({table})')}
+    if not expected <= columns:
+      found = ', '.join(sorted(columns)) or 'none'
+      raise data_files.DataError(
+        f'{path} is no TFF data set: its table {table} must have the columns '
+        f'{", ".join(sorted(expected))}; found: {found}. {get}'
+      )
+
+
+def _check_splits(
   connection: sqlite3.Connection,
   path: pathlib.Path,
   splits: Sequence[str],
   features: Sequence[str],
   get: str,
 ) -> None:
-  # Views and virtual tables are programs that may not terminate.
-  query = "SELECT name FROM sqlite_schema WHERE sql LIKE 'CREATE TABLE %'"
-  tables = {name for (name,) in connection.execute(query)}
-  if not {'client_metadata', 'examples'} <= tables:
-    raise data_files.DataError(
-      f'{path} is no TFF data set: client_metadata and examples must be plain '
-      f'tables; its tables are {", ".join(sorted(tables)) or "none"}. {get}'
-    )
   for split in splits:
     row = connection.execute(
       'SELECT client_id FROM client_metadata WHERE split_name = ? LIMIT 1',

@@ -51,7 +51,9 @@ class Names:
     words: Names of feature columns of words, even if they look like numbers.
     text: Name of a text column, which is then the only feature.
     time: Name of a column of times, which is no feature unless named.
-    decimal: Decimal mark of numbers in text.
+    decimal: Decimal mark of numbers in text; by default a point, or a comma if
+      points are between thousands.
+    thousands: Mark between thousands.
     image_size: If given, images are resized to squares of this size in pixels;
       otherwise all must have the same size.
     drop_unlabelled: Whether to drop rows without a label.
@@ -63,9 +65,16 @@ class Names:
   words: Sequence[str] = ()
   text: Optional[str] = None
   time: Optional[str] = None
-  decimal: str = '.'
+  decimal: Optional[str] = None
+  thousands: Optional[str] = None
   image_size: Optional[int] = None
   drop_unlabelled: bool = False
+
+  @property
+  def marks(self) -> columns_lib.Marks:
+    """The marks of numbers in text."""
+    default = ',' if self.thousands == '.' else '.'
+    return self.decimal or default, self.thousands
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +90,7 @@ class Examples:
     clients: Client ids [rows]; None if nothing names clients.
     times: Numbers or times [rows]; None without a time column.
     split: 'train', 'test' or 'validation' [rows].
-    decimal: Decimal mark of numbers in text.
+    marks: Marks of numbers in text.
     notes: Sentences about what was skipped or merged.
   """
 
@@ -92,7 +101,7 @@ class Examples:
   clients: Optional[pandas.Series] = None
   times: Optional[pandas.Series] = None
   split: np.ndarray = dataclasses.field(default_factory=lambda: np.array([]))
-  decimal: str = '.'
+  marks: columns_lib.Marks = ('.', None)
   notes: tuple[str, ...] = ()
 
 
@@ -231,7 +240,7 @@ def read(path: pathlib.Path, names: Names) -> Examples:
     whole[client] if client in whole.columns else None,
     None if names.time is None else _times(whole[names.time], names),
     np.array([source.split for source in sources])[rows[kept]],
-    names.decimal,
+    names.marks,
     tuple(notes),
   )
 
@@ -291,7 +300,7 @@ def _read_csv(path: pathlib.Path, names: Names) -> pandas.DataFrame:
         sep=delimiter,
         header=0,
         names=header,
-        decimal=names.decimal,
+        decimal=names.marks[0],
         dtype={n: str for n in kept if n in header},
         index_col=False,
         skipinitialspace=True,
@@ -462,7 +471,7 @@ def _convert(
     name, forced = source.name, source.name in names.words
     if source.is_image and not forced:
       blocks[name], described[name] = source.images(names.image_size)
-    elif not forced and (found := source.numbers(names.decimal)) is not None:
+    elif not forced and (found := source.numbers(names.marks)) is not None:
       blocks[name] = found
       described[name] = columns_lib.Column(
         name,
@@ -470,7 +479,7 @@ def _convert(
         width=int(np.prod(found.shape[1:])),
       )
     else:
-      words[name], described[name] = source.words(forced, names.decimal)
+      words[name], described[name] = source.words(forced, names.marks)
   wide = [c.name for c in described.values() if c.width > 1]
   if wide and words:
     _wrong(
@@ -500,13 +509,25 @@ def _times(cells: pandas.Series, names: Names) -> pandas.Series:
   """Returns numbers or times by which rows can be sorted."""
   if pandas.api.types.is_numeric_dtype(cells) or cells.dtype.kind == 'M':
     return cells
-  found = columns_lib.read_numbers(cells, names.decimal)
+  found = columns_lib.read_numbers(cells, names.marks)
   if found is not None:
     return pandas.Series(found)
+  found = pandas.to_datetime(cells, format='ISO8601', utc=True, errors='coerce')
+  if found.notna().all():
+    return found
   try:
-    return pandas.to_datetime(cells, format='ISO8601', utc=True)
+    found, other = (
+      pandas.to_datetime(cells, format='mixed', utc=True, dayfirst=day_first)
+      for day_first in (False, True)
+    )
+    if (unclear := found != other).any():
+      raise ValueError(
+        f'{cells[unclear].iloc[0]!r} is ambiguous in day and month; write '
+        '2024-12-31'
+      )
+    return found
   except (TypeError, ValueError, OverflowError) as e:
     raise data_files.DataError(
-      f'The column {names.time!r} has cells that are neither numbers nor times '
-      f'such as 2024-12-31 08:30: {e}'
+      f'The column {names.time!r} has cells that are neither numbers nor '
+      f'times: {e}'
     ) from e

@@ -80,6 +80,7 @@ class Table(shared.Divided):
     'decimal',
     'drop_unlabelled',
     'schema',
+    'thousands',
     'time',
     'vocabulary',
     'vocab_size',
@@ -113,12 +114,17 @@ class Table(shared.Divided):
   numbers or dates.
   """
 
-  decimal: Literal['.', ','] = '.'
-  """Decimal mark of numbers."""
+  decimal: Optional[Literal['.', ',']] = None
+  """Decimal mark of numbers; by default a point, or a comma if `thousands` is a
+  point.
+  """
+
+  thousands: Optional[Literal['.', ',', ' ', "'", '_']] = None
+  """Mark between thousands; by default there is none."""
 
   time: Optional[str] = None
-  """Column of times (2024-12-31 08:30) or numbers: the last examples of each
-  client are held out for testing, instead of random ones.
+  """Column of times or numbers: the last examples of each client are held out
+  for testing, instead of random ones.
   """
 
   drop_unlabelled: bool = False
@@ -135,9 +141,10 @@ class Table(shared.Divided):
   classes of the label. Images are the column "image".
   """
 
-  vocabulary: Optional[Literal['fitted', 'hashed']] = None
+  vocabulary: Optional[str] = None
   """With text, 'fitted' for the most frequent words of training texts, the
-  default, or 'hashed' for hashes of words."""
+  default; 'hashed' for hashes of words; or a file with one word per line.
+  """
 
   vocab_size: Optional[_VocabularySize] = None
   """With text, maximum number of tokens; by default 5000."""
@@ -206,6 +213,12 @@ class Table(shared.Divided):
         raise parameters.ParameterError(
           'path', '{}={given}: {missing}.', given=self.path, missing=missing
         )
+    if self.thousands is not None and self.thousands == self.decimal:
+      raise parameters.ParameterError(
+        'thousands',
+        '{}={given} is also the mark of decimals, {decimal}.',
+        given=self.thousands,
+      )
     for name in ('vocabulary', 'vocab_size', 'max_length'):
       if self.text is None and getattr(self, name) is not None:
         raise parameters.ParameterError(
@@ -247,9 +260,9 @@ class Table(shared.Divided):
     synthetic = self.data == 'synthetic'
     examples = _made_up(self.seed) if synthetic else self._read(schema)
     labels, classes, notes = _labels(examples, self, schema.get(self.label))
-    who = _clients(examples, labels, self.values)
+    who, told = _clients(examples, labels, self.values)
     return _Loaded(
-      schema, examples, labels, classes, who, [*examples.notes, *notes]
+      schema, examples, labels, classes, who, [*examples.notes, *notes, *told]
     )
 
   def create(self) -> tff.simulation.baselines.BaselineTask:
@@ -267,7 +280,7 @@ class Table(shared.Divided):
       encoding = encodings.fit_text(
         examples,
         train,
-        hashed=self.vocabulary == 'hashed',
+        vocabulary=self.vocabulary or 'fitted',
         size=self.vocab_size or 5000,
         max_length=self.max_length or 64,
       )
@@ -332,6 +345,7 @@ class Table(shared.Divided):
         self.text,
         self.time,
         self.decimal,
+        self.thousands,
         self.image_size,
         self.drop_unlabelled,
       ),
@@ -357,9 +371,10 @@ class Table(shared.Divided):
     fitted = []
     if isinstance(encoding, encodings.TableEncoding):
       fitted = encoding.fitted(schema, standardize=self.standardize)
-    elif self.vocabulary != 'hashed':
+    elif self.vocabulary in (None, 'fitted'):
       fitted.append(
-        f'the vocabulary of {self.text!r} (--table_vocabulary=hashed)'
+        f'the vocabulary of {self.text!r} (--table_vocabulary=hashed or a file '
+        'of words)'
       )
     if self.label not in schema:
       if self.target == 'class':
@@ -412,12 +427,12 @@ def _labels(
   """Returns targets, names of classes (empty for numbers), and notes."""
   where, cells = options.path or 'The table', examples.labels
   if options.target == 'number':
-    values = _numbers(where, cells, examples.decimal)
+    values = _numbers(where, cells, examples.marks)
     told = 'The loss is of the scaled label; the error has its own unit.'
     return values[:, np.newaxis], (), [told] if options.standardize else []
   # Of words and numbers that are equal, one spelling, also in a schema.
   given_first = pandas.concat([pandas.Series(given or [], dtype=object), cells])
-  words = columns.names_of(given_first)
+  words, notes = columns.names_of(given_first, 'labels')
   listed, words = words[: len(given or [])], words[len(given or []) :]
   if given is None:
     classes = sorted(set(words), key=_order)
@@ -430,6 +445,10 @@ def _labels(
         f'{where} has the label {classes[0]!s} only; at least two classes are '
         'needed.'
       )
+    if len(classes) > 1000 and len(classes) * 2 > len(words):
+      raise data_files.DataError(
+        f'{where} has {len(classes):,} different labels in {len(words):,} rows.'
+      )
   else:
     classes = list(dict.fromkeys(listed))
     if unknown := sorted(set(words) - set(classes)):
@@ -440,7 +459,7 @@ def _labels(
   counts = words.value_counts()
   shown = [f'{c[:40]!r} ({counts.get(c, 0):,} examples)' for c in classes[:10]]
   more = f' and {len(classes) - 10:,} more' if len(classes) > 10 else ''
-  notes = [f'{len(classes):,} classes: {", ".join(shown)}{more}.']
+  notes.append(f'{len(classes):,} classes: {", ".join(shown)}{more}.')
   places = {name: place for place, name in enumerate(classes)}
   return words.map(places).to_numpy(np.int32), tuple(classes), notes
 
@@ -463,18 +482,18 @@ def _check_classes(where: str, classes: Sequence[str], rows: int) -> None:
     )
 
 
-def _numbers(where: str, cells: pandas.Series, decimal: str) -> np.ndarray:
+def _numbers(where: str, cells: pandas.Series, marks: Any) -> np.ndarray:
   """Returns numbers to predict, float64 [rows]."""
   if pandas.api.types.is_numeric_dtype(cells):
     values = cells.to_numpy(np.float64)
-  elif (found := columns.read_numbers(cells, decimal)) is not None:
+  elif (found := columns.read_numbers(cells, marks)) is not None:
     values = found
   else:
-    odd = columns.unreadable(columns.clean(cells), decimal)
+    odd = columns.unreadable(columns.clean(cells), marks)
     raise data_files.DataError(
       f'{where} has labels that are not finite numbers, such as '
-      f'{odd[:40]!r}; give --table_decimal, or, for classes, '
-      '--table_target=class.'
+      f'{odd[:40]!r}; give their marks by --table_decimal and '
+      '--table_thousands, or, for classes, --table_target=class.'
     )
   if not np.isfinite(values).all():
     raise data_files.DataError(f'{where} has labels that are not finite.')
@@ -483,8 +502,8 @@ def _numbers(where: str, cells: pandas.Series, decimal: str) -> np.ndarray:
 
 def _clients(
   examples: tables.Examples, labels: np.ndarray, options: dict[str, Any]
-) -> partition.Partition:
-  """Partitions the rows of the split train."""
+) -> tuple[partition.Partition, list[str]]:
+  """Partitions the rows of the split train; returns notes on client ids too."""
   num_clients, alpha = options['num_clients'], options['alpha']
   rows = np.flatnonzero(examples.split == 'train')
   labels = labels[rows]
@@ -497,11 +516,11 @@ def _clients(
           'clients.',
           given=options[name],
         )
-    words = columns.names_of(examples.clients.iloc[rows])
+    words, notes = columns.names_of(examples.clients.iloc[rows], 'clients')
     who = partition.grouped(
       partition.by_group(words.to_numpy().astype(str)), options['group_size']
     )
-    return _of_rows(who, rows)
+    return _of_rows(who, rows), notes
   if options['group_size'] > 1:
     raise parameters.ParameterError(
       'group_size',
@@ -533,7 +552,7 @@ def _clients(
       'data': 'native',  # Synthetic data name their clients.
     },
   )
-  return _of_rows(who, rows)
+  return _of_rows(who, rows), []
 
 
 def _of_rows(who: partition.Partition, rows: np.ndarray) -> partition.Partition:

@@ -16,11 +16,14 @@ from __future__ import annotations
 import csv
 import functools
 import json
+import os
 import pathlib
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, Optional
 
 import numpy as np
+from absl import logging
 
 from tasks import partition
 from tasks import registry
@@ -102,6 +105,7 @@ def most_frequent(
   *,
   file: Optional[str],
   option: str,
+  path: pathlib.Path,
   cache_dir: Optional[str],
 ) -> list[str]:
   """Returns the words or tags used by most users, most frequent first.
@@ -111,27 +115,23 @@ def most_frequent(
     size: Number of words or tags.
     file: The user's file of counts, or None.
     option: Name of the user's option for `size`.
-    cache_dir: Folder to search otherwise, and then its folder `datasets`, where
-      TFF saves the file. None for ~/.tff.
+    path: Path of the database.
+    cache_dir: Folder to search for a file of counts.
 
   Raises:
-    DataError: If the file is missing, invalid, or has fewer words.
+    DataError: As in `load_vocabulary`.
   """
-  folder, name = (
-    data_files.cache_folder(cache_dir),
-    f'stackoverflow.{kind}_count',
+  feature, separator = {'word': ('tokens', ' '), 'tag': ('tags', '|')}[kind]
+  return load_vocabulary(
+    path=file,
+    cache_dir=cache_dir,
+    name=f'stackoverflow.{kind}_count',
+    size=size,
+    option=option,
+    database=path,
+    split='train',
+    words_of=_reader(feature, separator),
   )
-  places = [folder / name, folder / 'datasets' / name]
-  if file is not None:
-    places = [pathlib.Path(file)]
-  found = next((p for p in places if p.is_file()), places[0])
-  words = read_counts(found)
-  if len(words) < size:
-    raise data_files.DataError(
-      f'{found} has {len(words)} entries, but `{option}` is {size}; ask for '
-      f'at most {len(words)} or name a longer list.'
-    )
-  return words[:size]
 
 
 def synthetic_names(prefix: str, size: int) -> list[str]:
@@ -226,6 +226,15 @@ def _compiled(
   return lambda examples: compiled({name: examples[name] for name in features})
 
 
+def _reader(feature: str, separator: str) -> Callable[[bytes], Iterable[str]]:
+  def words_of(serialized: bytes) -> Iterable[str]:
+    example = tf.train.Example.FromString(serialized)
+    text = example.features.feature[feature].bytes_list.value[0].decode()
+    return filter(None, text.split(separator))
+
+  return words_of
+
+
 @registry.task(
   'stackoverflow_word',
   summary='Predict the next word of a sentence on Stack Overflow.',
@@ -270,6 +279,7 @@ class StackoverflowWord(shared.Options):
         self.vocab_size,
         file=self.count_file,
         option='vocab_size',
+        path=path,
         cache_dir=self.cache_dir,
       )
       train, test = load(path, self.seed)
@@ -402,19 +412,16 @@ class StackoverflowTag(shared.Options):
       train, test = load_synthetic(self.vocab_size, self.num_tags, self.seed)
     else:
       path = find(self.cache_dir)
+      place: dict[str, Any] = dict(path=path, cache_dir=self.cache_dir)
       words = most_frequent(
         'word',
         self.vocab_size,
         file=self.word_count_file,
         option='vocab_size',
-        cache_dir=self.cache_dir,
+        **place,
       )
       tags = most_frequent(
-        'tag',
-        self.num_tags,
-        file=self.count_file,
-        option='num_tags',
-        cache_dir=self.cache_dir,
+        'tag', self.num_tags, file=self.count_file, option='num_tags', **place
       )
       train, test = load(path, self.seed, self.num_users)
     to_model = _build_to_labels(words, tags, self.labels)
@@ -543,6 +550,10 @@ def _count(ids: tf.Tensor, size: int) -> tf.Tensor:
   return tf.reshape(counts, [-1, size + 1])[:, :size]
 
 
+# Maximum number of words counted at once; beyond it the rarest are dropped.
+_MOST_WORDS = 4_000_000
+
+
 class WordIds:
   """Maps words to their index in a list, and others to the list's size.
 
@@ -580,6 +591,59 @@ class WordIds:
     )
 
 
+def load_vocabulary(
+  *,
+  path: Optional[str],
+  cache_dir: Optional[str],
+  name: str,
+  size: int,
+  option: str,
+  database: pathlib.Path,
+  split: str,
+  words_of: Callable[[bytes], Iterable[str]],
+) -> list[str]:
+  """Loads the `size` most frequent words or tags.
+
+  Args:
+    path: The user's file of counts, or None.
+    cache_dir: Folder to search otherwise, and then its folder `datasets`, where
+      TFF saves the file. None for ~/.tff.
+    name: Name of the file.
+    size: Number of words.
+    option: Name of the user's option for `size`.
+    database: Data set to count if there is no file; the counts are saved in its
+      folder.
+    split: Split of the database.
+    words_of: Returns the words of one serialized example.
+
+  Returns:
+    The words, most frequent first.
+
+  Raises:
+    DataError: If the file is missing, invalid, or has fewer words.
+  """
+  folder = data_files.cache_folder(cache_dir)
+  if path is not None:
+    found = pathlib.Path(path)
+    if not found.is_file():
+      raise data_files.DataError(
+        f'There is no file {path}, which was named as the list of counts.'
+      )
+  else:
+    places = [folder / name, folder / 'datasets' / name]
+    found = next((p for p in places if p.is_file()), places[0])
+  if not found.is_file():
+    logging.info('Counting %s for %s (only once).', database, found)
+    _write_counts(found, count_by_client(database, split, words_of))
+  words = read_counts(found)
+  if len(words) < size:
+    raise data_files.DataError(
+      f'{found} has {len(words)} entries, but `{option}` is {size}; ask for '
+      f'at most {len(words)} or name a longer list.'
+    )
+  return words[:size]
+
+
 def read_counts(path: pathlib.Path) -> list[str]:
   """Reads the words of a counts file, most frequent first.
 
@@ -590,14 +654,7 @@ def read_counts(path: pathlib.Path) -> list[str]:
     DataError: If it has neither format.
   """
   what = 'list of lines of a word and its count, or of one JSON object'
-  get = (
-    'On a machine with a network, load_word_counts and load_tag_counts of '
-    'tff.simulation.datasets.stackoverflow download such lists.'
-  )
-  with (
-    data_files.reading(path, what, get),
-    open(path, encoding='utf-8') as file,
-  ):
+  with data_files.reading(path, what), open(path, encoding='utf-8') as file:
     if file.read(1) == '{':
       counts = pandas.Series(json.loads('{' + file.read())).astype('int64')
     else:
@@ -622,5 +679,68 @@ def read_counts(path: pathlib.Path) -> list[str]:
   return ordered
 
 
+def count_by_client(
+  database: pathlib.Path,
+  split: str,
+  words_of: Callable[[bytes], Iterable[str]],
+  most_words: int = _MOST_WORDS,
+) -> dict[str, int]:
+  """Counts the clients that use each word, most frequent first.
+
+  Memory is bounded by one client and `most_words` counters: beyond that, words
+  with the smallest counts are dropped, so that a word's count can be too small
+  by its count when it was dropped. This does not affect words that are frequent
+  enough for a vocabulary.
+
+  Args:
+    database: A TFF data set in SQLite.
+    split: Split to count.
+    words_of: Returns the words of one serialized example.
+    most_words: Maximum number of words counted at once.
+
+  Raises:
+    DataError: If an example is damaged.
+  """
+  counts: dict[str, int] = {}
+  dropped = 0
+  for examples in sqlite_files.examples_by_client(database, split):
+    try:
+      seen = {word for example in examples for word in words_of(example)}
+    # The exception's class depends on the installed protobuf.
+    except Exception as e:  # pylint: disable=broad-exception-caught
+      raise data_files.DataError(
+        f'{database}: a client of split {split!r} has an example that is no '
+        f'tf.train.Example with UTF-8 text ({e}).'
+      ) from e
+    for word in seen:
+      counts[word] = counts.get(word, 0) + 1
+    while len(counts) > most_words:
+      dropped += 1
+      counts = {word: n for word, n in counts.items() if n > dropped}
+  return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
 def _fingerprint(words: tf.Tensor) -> tf.Tensor:
   return tf.strings.to_hash_bucket_fast(words, 2**62)
+
+
+def _write_counts(path: pathlib.Path, counts: dict[str, int]) -> None:
+  partial = path.with_name(f'{path.name}.{os.getpid()}.partial')
+  try:
+    if path.name.endswith('tag_count'):
+      partial.write_text(json.dumps(counts), encoding='utf-8')
+    else:
+      # Words with separators of the file format could not be read back.
+      lines = (
+        f'{word} {n}\n'
+        for word, n in counts.items()
+        if not re.search(r'[ \t\r\n]', word)
+      )
+      with open(partial, 'w', encoding='utf-8') as file:
+        file.writelines(lines)
+    os.replace(partial, path)
+  except OSError as e:
+    raise data_files.DataError(
+      f'The counts cannot be saved to {path} ({e.strerror}); make its folder '
+      'writable, or give a file of counts.'
+    ) from e

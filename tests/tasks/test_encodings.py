@@ -17,11 +17,11 @@ def _examples(folder, texts=_TEXTS):
   return tables.read(path, tables.Names('y', text='review'))
 
 
-def _fit(folder, hashed=False, size=6, max_length=4):
+def _fit(folder, vocabulary='fitted', size=6, max_length=4):
   return encodings.fit_text(
     _examples(folder),
     np.arange(4),
-    hashed=hashed,
+    vocabulary=vocabulary,
     size=size,
     max_length=max_length,
   )
@@ -43,7 +43,7 @@ def test_the_most_frequent_words_are_known(tmp_path):
 
 
 def test_hashed_words_need_no_vocabulary(tmp_path):
-  encoding = _fit(tmp_path, True, size=50, max_length=3)
+  encoding = _fit(tmp_path, 'hashed', size=50, max_length=3)
   tokens = encoding.encode(_examples(tmp_path))
   assert tokens.shape == (4, 3) and tokens.dtype == np.int32
   # 'the cat the' and 'the cat ärger' begin alike; no word is one that is none.
@@ -53,9 +53,9 @@ def test_hashed_words_need_no_vocabulary(tmp_path):
   assert encoding.describe()[0]['words'] == [] and encoding.size == 50
 
 
-@pytest.mark.parametrize('hashed', [False, True])
-def test_a_graph_encodes_as_python_does(tmp_path, hashed):
-  encoding = _fit(tmp_path, hashed)
+@pytest.mark.parametrize('vocabulary', ['fitted', 'hashed'])
+def test_a_graph_encodes_as_python_does(tmp_path, vocabulary):
+  encoding = _fit(tmp_path, vocabulary)
   traced = tf.function(
     encoding.encode_rows, input_signature=[encoding.input_spec]
   )

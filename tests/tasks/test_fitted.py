@@ -112,12 +112,19 @@ def test_classes_of_a_schema_are_numbers_in_any_spelling(folder):
   assert create('people.csv', given).datasets.train_data.classes == ('0', '1')
 
 
-def test_vocabularies_are_hashed(folder):
+def test_vocabularies_are_hashed_or_given(folder):
   classes = schema(folder, label=['0', '1'])
   text = ('--table_text=note', classes)
   with pytest.raises(errors.SettingsError, match="vocabulary of 'note'"):
     create('notes.csv', *text)
   create('notes.csv', *text, '--table_vocabulary=hashed')
+  (folder / 'words.txt').write_text('Good\nbad\n')
+  [column] = exported(
+    create('notes.csv', *text, '--table_vocabulary=words.txt')
+  )
+  assert column['words'] == ['good', 'bad']
+  with pytest.raises(errors.SettingsError, match=r'no file none.txt'):
+    create('notes.csv', *text, '--table_vocabulary=none.txt')
 
 
 def test_channels_of_images_have_ranges(folder):

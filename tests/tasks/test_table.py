@@ -206,6 +206,9 @@ def test_labels_that_are_none(folder):
   ):
     with pytest.raises(tasks.DataError, match=part):
       tasks.create('table', path=write(folder, labels=labels), target=target)
+  many = tuple(str(i / 7) for i in range(1200))
+  with pytest.raises(tasks.DataError, match='1,200 different labels'):
+    tasks.create('table', path=write(folder, 1200, labels=many))
 
 
 @pytest.mark.parametrize(
@@ -260,7 +263,9 @@ def test_predicted_numbers_have_their_own_unit(folder, scale):
   [
     (('1', '1.0', '0', '0.0'), ('0', '1'), "'0' (20 examples)"),
     (('007', '7.00', '8'), ('7.00', '8'), '2 classes'),
-    (('Yes', 'yes', 'no'), ('Yes', 'no', 'yes'), '3 classes'),
+    (('Yes', 'yes', 'no'), ('Yes', 'no', 'yes'), "'Yes', 'yes' differ in sp"),
+    (('a b', 'A_B', 'c'), ('A_B', 'a b', 'c'), "'A_B', 'a b' differ in sp"),
+    (('a', 'a\u200b', 'c'), ('a', 'a\u200b', 'c'), 'differ in spelling'),
     (('caf\u00e9', 'cafe\u0301', 'x'), ('caf\u00e9', 'x'), '2 classes'),
     ((' yes', 'yes ', 'no'), ('no', 'yes'), '2 classes'),
   ],
@@ -277,6 +282,7 @@ def test_clients_in_several_spellings(folder):
   (folder / 'ids.csv').write_text('\n'.join(['x,label,client', *rows]))
   data = tasks.create('table', path='ids.csv').datasets.train_data
   assert data.client_ids == ['1', 'A', 'a']
+  assert any("clients 'A', 'a' differ" in note for note in data.notes)
 
 
 def test_labels_of_two_types(folder):
@@ -327,8 +333,8 @@ def test_the_last_examples_of_each_client_are_its_test(folder, form):
 
 def test_days_and_months_are_not_guessed(folder):
   for day, told in (
-    ('05/11/2024', 'neither numbers nor times such as'),
-    ('2024-05-13', None),
+    ('05/11/2024', 'is ambiguous in day'),
+    ('13 May 2024', None),
   ):
     rows = [f'{i},{i % 2},{day},{i // 20}' for i in range(40)]
     path = folder / 'log.csv'
@@ -338,6 +344,12 @@ def test_days_and_months_are_not_guessed(folder):
     else:
       with pytest.raises(tasks.DataError, match=told):
         tasks.create('table', path='log.csv', time='when')
+
+
+def test_marks_of_numbers_differ(folder):
+  path = write(folder)
+  with pytest.raises(ValueError, match='also the mark of decimals'):
+    tasks.create('table', path=path, decimal=',', thousands=',')
 
 
 def test_splits_are_used_as_such(folder):

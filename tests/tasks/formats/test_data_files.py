@@ -133,8 +133,8 @@ _ENDLESS = (
 @pytest.mark.parametrize(
   'statements, text',
   [
-    ((_EXAMPLES, _ENDLESS.format('client_metadata')), 'must be plain tables'),
-    ((_CLIENTS, _ENDLESS.format('examples')), 'must be plain tables'),
+    ((_EXAMPLES, _ENDLESS.format('client_metadata')), 'must be a plain table'),
+    ((_CLIENTS, _ENDLESS.format('examples')), 'must be a plain table'),
     (
       (
         _EXAMPLES,
@@ -143,7 +143,7 @@ _ENDLESS = (
         "UPDATE sqlite_schema SET sql = 'CREATE VIRTUAL TABLE client_metadata"
         " USING m(a)', rootpage = 0 WHERE name = 'client_metadata'",
       ),
-      'must be plain tables',
+      'must be a plain table',
     ),
     (
       (

@@ -58,8 +58,9 @@ def test_a_whole_file_is_found_and_read(tmp_path):
   _write(path)
   before = path.read_bytes()
   assert _find(tmp_path) == path
-  found = sqlite_files.examples(path, 'one_train', 'c1')
-  assert found == [_example(label=1, pixels=2)]
+  assert list(sqlite_files.client_ids(path, 'one_test')) == ['c0', 'c1', 'c2']
+  by_client = list(sqlite_files.examples_by_client(path, 'one_train'))
+  assert by_client == [[_example(label=1, pixels=2)]] * 3
   assert path.read_bytes() == before
   assert [p.name for p in tmp_path.iterdir()] == ['one.sqlite']
 
@@ -82,20 +83,35 @@ def test_a_file_name_with_odd_characters_is_opened(tmp_path):
   assert _find(folder).parent == folder
 
 
-@pytest.mark.parametrize('damage', [50, 5000, b'<html>', None])
-def test_what_is_no_whole_database_is_named(tmp_path, damage):
+@pytest.mark.parametrize(
+  'content, message',
+  [(b'', 'is empty'), (b'<html>not found</html>', 'no SQLite file')],
+)
+def test_what_is_no_database_is_named(tmp_path, content, message):
+  (tmp_path / 'one.sqlite').write_bytes(content)
+  with pytest.raises(data_files.DataError, match=message):
+    _find(tmp_path)
+
+
+@pytest.mark.parametrize('keep', [50, 5000, 12287])
+def test_a_truncated_file_is_named(tmp_path, keep):
   path = tmp_path / 'one.sqlite'
   _write(path)
-  content = path.read_bytes()
-  assert len(content) == 12288
-  if isinstance(damage, int):
-    damage = content[:damage]
-  elif damage is None:
-    damage = content[:100] + b'\xff' * 3996 + content[4096:]
-  path.write_bytes(damage)
+  assert path.stat().st_size == 12288
+  path.write_bytes(path.read_bytes()[:keep])
   with pytest.raises(
-    data_files.DataError, match=r'one\.sqlite is no whole TFF'
+    data_files.DataError, match=f'cut short: it has {keep} of'
   ):
+    _find(tmp_path)
+
+
+def test_a_corrupt_file_is_named(tmp_path):
+  path = tmp_path / 'one.sqlite'
+  _write(path)
+  content = bytearray(path.read_bytes())
+  content[100:4096] = b'\xff' * 3996
+  path.write_bytes(content)
+  with pytest.raises(data_files.DataError, match='is damaged: SQLite says'):
     _find(tmp_path)
 
 
@@ -103,7 +119,9 @@ def test_another_database_is_named(tmp_path):
   with sqlite3.connect(tmp_path / 'one.sqlite') as connection:
     connection.execute('CREATE TABLE bookmarks (url TEXT)')
   connection.close()
-  with pytest.raises(data_files.DataError, match='its tables are bookmarks'):
+  with pytest.raises(
+    data_files.DataError, match=r'no TFF data set.*found: none'
+  ):
     _find(tmp_path)
 
 

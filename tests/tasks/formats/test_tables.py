@@ -37,14 +37,21 @@ def test_a_csv_file(tmp_path, mark, divider):
 
 
 def test_flags_say_how_numbers_are_written(tmp_path):
-  text = 'a;b;y\n1,5;"6,5";0\n2,5;"7";1\n'
-  assert numbers(tmp_path, text, decimal=',').tolist() == [[1.5, 6.5], [2.5, 7]]
-  # Marks between thousands are not read, and never dropped.
-  for cells in (text, 'a;y\n1.234;0\n28,2;1\n', "a;y\n1'234.5;0\n7;1\n"):
-    with pytest.raises(data_files.DataError, match='look like numbers'):
-      numbers(tmp_path, cells)
-  with pytest.raises(data_files.DataError, match=r"'1\.234' cannot be read"):
-    numbers(tmp_path, 'a;y\n1.234;0\n28,2;1\n', decimal=',')
+  text = 'a;b;y\n1.234;"5";0\n2.345;"6,5";1\n'
+  point = numbers(tmp_path, text, decimal=',', thousands='.')
+  assert point.tolist() == [[1234, 5], [2345, 6.5]]
+  text = "a,y\n1'234.5,0\n7,1\n"
+  assert numbers(tmp_path, text, thousands="'")[:, 0].tolist() == [1234.5, 7]
+  with pytest.raises(data_files.DataError, match='look like numbers'):
+    numbers(tmp_path, text)
+  # A point that is no mark of thousands is not dropped.
+  with pytest.raises(data_files.DataError, match=r"'28\.2' cannot be read"):
+    numbers(tmp_path, 'a;y\n1.234;0\n28.2;1\n', thousands='.')
+  assert numbers(tmp_path, 'a;y\n1,00,234;0\n', thousands=',') == 100_234
+  text = 'a;y\n1,5;0\n2,5;1\n'
+  assert numbers(tmp_path, text, decimal=',')[:, 0].tolist() == [1.5, 2.5]
+  with pytest.raises(data_files.DataError, match='look like numbers'):
+    numbers(tmp_path, text)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ Each client's numbers of examples by label, and below that a histogram of the
 number of different labels per client.
 """
 
+import itertools
 import json
 import pathlib
 from collections.abc import Sequence
@@ -18,14 +19,20 @@ from tff_adaptive.lazy import alt
 
 # Maximum number of rows that can be distinguished in a figure.
 _MOST_CLIENTS = 100
+# Maximum number of distinguishable colors.
+_MOST_COLOURS = 20
 # Pixels: the width, a client's row, and the histogram below.
 _WIDTH = 560
 _ROW = 11
 _HISTOGRAM = 110
-# Maximum number of classes whose names are shown.
+# Letters of a class, and of a row of the legend; words below a map.
+_LONGEST_WORD = 24
+_LETTERS_OF_A_ROW = 80
 _MOST_WORDS = 100
 # Maximum number of clients in pairwise distances, evenly spaced.
 _MOST_PAIRED = 500
+# Number of quantile bins of numeric targets.
+_BINS = 10
 # Integers below this are classes, others are numeric targets.
 _MOST_CLASSES = 1000
 
@@ -40,8 +47,9 @@ def label_distribution(
 ) -> None:
   """Plots the labels of each client, one client per row.
 
-  A client is a row of a heat map. Below is a histogram over all clients of the
-  number of different labels (Figure 14 of Reddi et al., arXiv 2003.00295).
+  A client is a stacked bar for up to 20 labels, else a row of a heat map. Below
+  is a histogram over all clients of the number of different labels (Figure 14
+  of Reddi et al., arXiv 2003.00295).
 
   Args:
     partition: Example indices per client. The upper part shows the first 100
@@ -53,46 +61,26 @@ def label_distribution(
   """
   all_counts = partition.label_counts(labels)
   counts = all_counts[:_MOST_CLIENTS]
+  words = _words(classes, counts.shape[1])
   drawn = '' if len(all_counts) == len(counts) else 'the first '
   rows = [
     dict(client=int(client), label=int(label), count=int(counts[client, label]))
     for client, label in np.argwhere(counts)
   ]
-  axis = alt.Axis(title='label', labelAngle=0, labelOverlap=True)
-  if counts.shape[1] <= min(_MOST_WORDS, len(classes)):
-    words = json.dumps([' '.join(name.split()) for name in classes])
-    axis = alt.Axis(
-      title='label',
-      labelAngle=-90,
-      labelFontSize=7,
-      labelLimit=120,
-      labelExpr=f'{words}[datum.value]',
-    )
-  upper = (
-    alt.Chart(drawing.table(rows), width=_WIDTH, height=_ROW * len(counts))
-    .mark_rect()
-    .encode(
-      x=alt.X(
-        'label:O',
-        scale=alt.Scale(domain=list(range(counts.shape[1]))),
-        axis=axis,
-      ),
-      y=alt.Y(
-        'client:O',
-        scale=alt.Scale(domain=list(range(len(counts)))),
-        axis=alt.Axis(
-          title=f'{drawn}{len(counts)} clients', labels=False, ticks=False
-        ),
-      ),
-      color=alt.Color(
-        'count:Q',
-        scale=alt.Scale(scheme='viridis'),
-        legend=alt.Legend(title='examples'),
+  base = alt.Chart(
+    drawing.table(rows), width=_WIDTH, height=_ROW * len(counts)
+  ).encode(
+    y=alt.Y(
+      'client:O',
+      scale=alt.Scale(domain=list(range(len(counts)))),
+      axis=alt.Axis(
+        title=f'{drawn}{len(counts)} clients', labels=False, ticks=False
       ),
     )
   )
+  draw = _bars if len(words) <= _MOST_COLOURS else _map
   picture = alt.vconcat(
-    upper,
+    draw(base, words),
     _histogram(np.count_nonzero(all_counts, axis=1)),
     resolve=alt.Resolve(scale=alt.ScaleResolveMap(color='independent')),
     title=title,
@@ -120,6 +108,64 @@ def _histogram(found: np.ndarray) -> Any:
   )
 
 
+def _words(classes: Sequence[str], count: int) -> list[str]:
+  """Shortens names of classes for a figure."""
+  if len(classes) < count:
+    return [str(label) for label in range(count)]
+  words = [' '.join(name.split()) for name in classes[:count]]
+  return [
+    w
+    if len(w) <= _LONGEST_WORD
+    else f'{w[: _LONGEST_WORD - 1]}\N{HORIZONTAL ELLIPSIS}'
+    for w in words
+  ]
+
+
+def _named(words: Sequence[str]) -> str:
+  """Renders the expression that turns a label into its word."""
+  return f'{json.dumps(list(words))}[datum.value]'
+
+
+def _bars(base: Any, words: Sequence[str]) -> Any:
+  """Draws a bar a client, with a piece for each label."""
+  return base.mark_bar().encode(
+    x=alt.X('count:Q', axis=alt.Axis(title='examples')),
+    order='label:Q',
+    color=alt.Color(
+      'label:O',
+      scale=alt.Scale(domain=list(range(len(words))), scheme='tableau20'),
+      legend=alt.Legend(
+        title='label',
+        orient='bottom',
+        columns=max(
+          1, min(10, _LETTERS_OF_A_ROW // (max(map(len, words)) + 4))
+        ),
+        labelExpr=_named(words),
+      ),
+    ),
+  )
+
+
+def _map(base: Any, words: Sequence[str]) -> Any:
+  """Draws a row a client, a column a label, for too many labels to colour."""
+  numbers = list(map(str, range(len(words))))
+  axis = alt.Axis(title='label', labelAngle=0, labelOverlap=True)
+  if len(words) <= _MOST_WORDS and list(words) != numbers:
+    axis = alt.Axis(
+      title='label', labelAngle=-90, labelFontSize=7, labelExpr=_named(words)
+    )
+  return base.mark_rect().encode(
+    x=alt.X(
+      'label:O', scale=alt.Scale(domain=list(range(len(words)))), axis=axis
+    ),
+    color=alt.Color(
+      'count:Q',
+      scale=alt.Scale(scheme='viridis'),
+      legend=alt.Legend(title='examples'),
+    ),
+  )
+
+
 def save_partition(data: Any, folder: pathlib.Path) -> None:
   """Saves the partition of a run's data.
 
@@ -133,22 +179,10 @@ def save_partition(data: Any, folder: pathlib.Path) -> None:
     data.partition.save(folder / 'partition.npz')
 
 
-def _has_classes(data: Any) -> bool:
-  """Returns whether data are a partition of examples with classes as labels."""
-  if not hasattr(data, 'partition') or 'label' not in data.arrays:
-    return False
-  labels = data.arrays['label']
-  return (
-    labels.ndim == 1
-    and labels.dtype.kind in 'iu'
-    and 0 <= labels.min() <= labels.max() < _MOST_CLASSES
-  )
-
-
 def draw_partition(
   data: Any, folder: pathlib.Path, *, title: str = '', task: str = ''
 ) -> None:
-  """Plots a partition's labels as labels.png, if examples have classes.
+  """Plots a partition's labels as labels.png, if examples have labels.
 
   Writes nothing for natural clients.
 
@@ -158,47 +192,117 @@ def draw_partition(
     title: Title of the figure.
     task: The task's name, for names of its classes.
   """
-  if not _has_classes(data):
+  if not hasattr(data, 'partition'):
     return
-  labels = data.arrays['label']
-  known = registry.classes_of(task, int(labels.max()) + 1)
-  label_distribution(
-    data.partition,
-    labels,
-    folder / 'labels.png',
-    title=title,
-    classes=data.classes or known,
-  )
+  if 'label' in data.arrays:
+    labels, classes = _labels(data, task)
+    label_distribution(
+      data.partition,
+      labels,
+      folder / 'labels.png',
+      title=title,
+      classes=classes,
+    )
 
 
 def describe_partition(data: Any) -> Optional[dict[str, Any]]:
-  """Computes statistics of clients' sizes and label skew.
-
-  Args:
-    data: A task's training data.
+  """Computes a partition's statistics, see `describe`.
 
   Returns:
-    A JSON object: the number of clients, their sizes, and means of the
-    Jensen-Shannon distance of clients' label distributions to the pool
-    (`to_pool`) and to each other (`between_clients`), from 0 to 1. None for
-    natural clients or examples without classes.
+    None for natural clients or examples without labels.
   """
-  if not _has_classes(data):
+  if not hasattr(data, 'partition') or 'label' not in data.arrays:
     return None
+  return describe(data.partition, data.arrays['label'])
+
+
+def _labels(data: Any, task: str) -> tuple[np.ndarray, tuple[str, ...]]:
+  """Returns labels as int64 [examples], and the names of their classes.
+
+  Names are those of the data or of the task, or the ranges of binned numeric
+  labels.
+  """
+  labels, between = as_labels(data.arrays['label'])
+  known = registry.classes_of(task, int(labels.max()) + 1)
+  return labels, between or data.classes or known
+
+
+def jensen_shannon(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+  """Computes the Jensen-Shannon distance of distributions, from 0 to 1.
+
+  The square root of the divergence, with logarithms to the base 2.
+
+  Args:
+    p: Probabilities [..., labels].
+    q: Probabilities, of a shape that broadcasts with that of `p`.
+  """
   # Takes a fifth of a second to import, which `--help` does not need.
   from scipy.spatial import distance  # pylint: disable=g-import-not-at-top
 
-  sizes = data.partition.sizes
-  counts = data.partition.label_counts(data.arrays['label'])
+  return distance.jensenshannon(p, q, base=2, axis=-1)
+
+
+def hellinger(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+  """Computes the Hellinger distance of distributions, from 0 to 1.
+
+  Args:
+    p: Probabilities [..., labels].
+    q: Probabilities, of a shape that broadcasts with that of `p`.
+  """
+  return np.linalg.norm(np.sqrt(p) - np.sqrt(q), axis=-1) / np.sqrt(2)
+
+
+def as_labels(labels: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
+  """Returns labels as integers from 0, and names of the bins of numbers.
+
+  Args:
+    labels: Labels [examples]: classes, or numeric targets, which are binned by
+      deciles.
+  """
+  flat = np.ravel(labels)
+  whole = not np.any(np.mod(flat, 1)) and flat.min() >= 0
+  if whole and flat.max() < _MOST_CLASSES:
+    return flat.astype(np.int64), ()
+  inner = np.unique(np.quantile(flat, np.arange(1, _BINS) / _BINS))
+  words = [f'< {inner[0]:.4g}']
+  pairs = itertools.pairwise(inner)
+  words += [f'{low:.4g} to {high:.4g}' for low, high in pairs]
+  words += [f'\N{GREATER-THAN OR EQUAL TO} {inner[-1]:.4g}']
+  return np.searchsorted(inner, flat, side='right'), tuple(words)
+
+
+def describe(
+  split: partition_lib.Partition, labels: np.ndarray
+) -> dict[str, Any]:
+  """Computes statistics of clients' sizes and label skew.
+
+  Args:
+    split: Example indices per client.
+    labels: Labels [examples]; see `as_labels`.
+
+  Returns:
+    A JSON object: the number of clients, their sizes, and for either distance
+    its means over clients to the pool (`to_pool`) and over pairs of clients
+    (`between_clients`).
+  """
+  sizes = split.sizes
+  counts = split.label_counts(as_labels(labels)[0])
   shares = counts / sizes[:, np.newaxis]
   pool = counts.sum(axis=0) / counts.sum()
   picked = shares
   if len(shares) > _MOST_PAIRED:
     places = np.linspace(0, len(shares) - 1, _MOST_PAIRED).astype(int)
     picked = shares[places]
-  # From natural logarithms to those with the base 2.
-  between = distance.pdist(picked, 'jensenshannon') / np.sqrt(np.log(2))
-  to_pool = distance.jensenshannon(shares, pool[np.newaxis], base=2, axis=1)
+  found = {}
+  for measure in (jensen_shannon, hellinger):
+    pairs = [measure(picked[i], picked[i + 1 :]) for i in range(len(picked))]
+    between = np.concatenate(pairs)
+    found[measure.__name__] = {
+      'to_pool': round(float(measure(shares, pool).mean()), 6),
+      'between_clients': round(float(between.mean()), 6)
+      if len(between)
+      else 0.0,
+    }
   return {
     'clients': len(sizes),
     'examples': {
@@ -206,8 +310,5 @@ def describe_partition(data: Any) -> Optional[dict[str, Any]]:
       'mean': round(float(sizes.mean()), 2),
       'largest': int(sizes.max()),
     },
-    'label_distances': {
-      'to_pool': round(float(to_pool.mean()), 6),
-      'between_clients': round(float(between.sum() / max(len(between), 1)), 6),
-    },
+    'label_distances': found,
   }

@@ -8,15 +8,20 @@ partitions.
   lda         Dirichlet label skew; Hsu et al., arXiv 1909.06335
   pam         Pachinko allocation; Reddi et al., arXiv 2003.00295, Appendix F
   by_group    natural partition: one client per value, such as a writer
+
+  continuous  sorted by a numeric target: ContinuousPartitioner of flwr-datasets
   grouped     natural clients in groups
 
-Sizes come from `equal_sizes`, `sizes_in_range` or `dirichlet_sizes`, or are a
-list of counts. `tasks.partitioners` has further rules for labels and features.
+Sizes come from `equal_sizes`, `sizes_in_range` or `draw_sizes`, or are a list
+of counts. Of the latter's rules linear, square and exponential are those of
+flwr-datasets; dirichlet is 'iid-diff-quantity' of NIID-Bench (Li et al., arXiv
+2102.02079, Section 4.3), lognormal has few large clients (Li et al., arXiv
+1812.06127). `tasks.partitioners` has further rules for labels and features.
 """
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Optional, Union
 
 import numpy as np
@@ -393,6 +398,51 @@ def name_clients(indices: Sequence[np.ndarray]) -> Partition:
   )
 
 
+def continuous(
+  values: np.ndarray,
+  *,
+  strictness: float,
+  sizes: Sizes,
+  seed: int = 0,
+) -> Partition:
+  """Sorts examples by a number plus noise, and gives clients contiguous parts.
+
+  ContinuousPartitioner of flwr-datasets, which sorts by
+
+    strictness (value - mean) / deviation + (1 - strictness) noise
+
+  with standard normal noise. The first client has the smallest numbers.
+
+  Args:
+    values: Finite numbers [examples].
+    strictness: 0 for a random partition, 1 for one without noise.
+    sizes: Number of examples of each client. If their sum is smaller than the
+      number of examples, a random subset is used.
+    seed: Seed of all draws.
+
+  Raises:
+    PartitionError: If values are constant or not finite, or the sizes exceed
+      the number of examples.
+  """
+  values = np.asarray(values, np.float64)
+  exact = check_sizes(sizes, len(values))
+  deviation = values.std()
+  if not np.isfinite(values).all() or not deviation:
+    raise data_files.PartitionError(
+      'Examples must be sorted by finite numbers that are not all equal; got '
+      f'{values.min():g} to {values.max():g}.'
+    )
+  rng = np.random.default_rng(seed)
+  chosen = rng.permutation(len(values))[: exact.sum()]
+  noise = rng.standard_normal(len(values))
+  blurred = strictness * (values - values.mean()) / deviation
+  blurred += (1 - strictness) * noise
+  order = chosen[np.argsort(blurred[chosen], kind='stable')]
+  return name_clients(
+    [rng.permutation(rows) for rows in np.split(order, np.cumsum(exact)[:-1])]
+  )
+
+
 def grouped(split: Partition, group_size: int) -> Partition:
   """Joins natural clients to groups, in the order of their names.
 
@@ -412,42 +462,76 @@ def grouped(split: Partition, group_size: int) -> Partition:
 
 
 # Maximum number of draws until the smallest client is large enough.
-ATTEMPTS = 1000
-# Concentration of sizes, as in NIID-Bench.
-_SIZE_ALPHA = 0.5
+_SIZE_ATTEMPTS = 1000
+_SIZE_GROWTH: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+  'linear': lambda place: place,
+  'square': np.square,
+  # Normalized to 1 for the last client to avoid overflow.
+  'exponential': lambda place: np.exp(place - place[-1]),
+}
+# Concentration of Dirichlet sizes, as in NIID-Bench, and standard deviation of
+# lognormal sizes' logarithm, as in FedProx.
+_SIZE_SKEW = {'dirichlet': 0.5, 'lognormal': 2.0}
 
 
-def dirichlet_sizes(
-  total: int, num_clients: int, *, least: int = 1, seed: int = 0
+def draw_sizes(
+  rule: str,
+  total: int,
+  num_clients: int,
+  *,
+  skew: Optional[float] = None,
+  least: int = 1,
+  seed: int = 0,
 ) -> np.ndarray:
-  """Divides a number of examples by a Dirichlet distribution over clients.
-
-  'iid-diff-quantity' of NIID-Bench (Li et al., arXiv 2102.02079, Section 4.3),
-  with its concentration of 0.5.
+  """Divides a number of examples into client sizes.
 
   Args:
+    rule: 'linear', 'square' or 'exponential' in the client's index, from 1;
+      'dirichlet' or 'lognormal'.
     total: Number of examples; all are assigned.
     num_clients: Number of clients.
-    least: Minimum size; sizes are redrawn until no client is smaller.
+    skew: Concentration of 'dirichlet', by default 0.5; standard deviation of
+      the logarithm of 'lognormal', by default 2.
+    least: Minimum size. 'dirichlet' is redrawn until no client is smaller; with
+      other rules the largest clients cede examples to smaller ones.
     seed: Seed of all draws.
 
   Returns:
     Sizes, int64 [num_clients].
 
   Raises:
-    PartitionError: If clients are too small in all draws.
+    PartitionError: If there are too few examples, or clients are too small in
+      all draws.
   """
+  if num_clients * least > total:
+    raise data_files.PartitionError(
+      f'{num_clients} clients of at least {least} examples need '
+      f'{num_clients * least}, but there are {total}: ask for fewer clients or '
+      'a smaller `smallest_client`.'
+    )
+  if skew is None:
+    skew = _SIZE_SKEW.get(rule, 1.0)
   rng = np.random.default_rng([seed, 0x517E])
-  for _ in range(ATTEMPTS):
-    log_p = log_dirichlet(_SIZE_ALPHA, num_clients, rng)
-    sizes = cut(np.exp(log_p - log_p.max()), total)
-    if sizes.min() >= least:
-      return sizes
-  raise data_files.PartitionError(
-    f'In {ATTEMPTS} draws of sizes from a Dirichlet distribution, one of '
-    f'{num_clients} clients always had fewer than {least} of {total} examples: '
-    'ask for fewer clients or a smaller `smallest_client`.'
-  )
+  if rule == 'dirichlet':
+    for _ in range(_SIZE_ATTEMPTS):
+      log_p = log_dirichlet(skew, num_clients, rng)
+      sizes = cut(np.exp(log_p - log_p.max()), total)
+      if sizes.min() >= least:
+        return sizes
+    raise data_files.PartitionError(
+      f'In {_SIZE_ATTEMPTS} draws of sizes from a Dirichlet distribution with '
+      f'parameter {skew:g}, one of {num_clients} clients always had fewer than '
+      f'{least} of {total} examples: raise `size_skew`, or ask for fewer '
+      'clients.'
+    )
+  if rule == 'lognormal':
+    units = rng.lognormal(0, skew, num_clients)
+  else:
+    units = _SIZE_GROWTH[rule](np.arange(1.0, num_clients + 1))
+  sizes = (units / units.sum() * total).astype(np.int64)
+  # As in flwr-datasets, the last client gets the rounding remainder.
+  sizes[-1] += total - sizes.sum()
+  return at_least(sizes, least)
 
 
 def cut(weights: np.ndarray, total: int) -> np.ndarray:
@@ -466,3 +550,29 @@ def cut(weights: np.ndarray, total: int) -> np.ndarray:
   ends = (np.cumsum(weights / weights.sum()) * total).astype(np.int64)
   ends[-1] = total
   return np.diff(ends, prepend=0)
+
+
+def at_least(sizes: np.ndarray, least: int) -> np.ndarray:
+  """Raises sizes to a minimum, at the cost of the largest ones.
+
+  Args:
+    sizes: Sizes, int [clients], with a mean of at least `least`.
+    least: Minimum size.
+
+  Returns:
+    Sizes of the same sum, int64 [clients].
+  """
+  raised = np.maximum(sizes, least)
+  excess = raised.sum() - sizes.sum()
+  # Reduces the largest first, down to the next size.
+  order = np.argsort(-raised, kind='stable')
+  for count in range(1, len(order) + 1):
+    if not excess:
+      break
+    floor = raised[order[count]] if count < len(order) else least
+    largest = order[:count]
+    taken = min(excess, (raised[largest] - floor).sum())
+    raised[largest] -= taken // count
+    raised[largest[: taken % count]] -= 1
+    excess -= taken
+  return raised

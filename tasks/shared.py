@@ -36,9 +36,12 @@ class Options(parameters.Described, abc.ABC):
       'num_clients',
       'partition',
       'seed',
+      'self_balancing',
       'shards_per_client',
+      'size_skew',
       'sizes',
       'smallest_client',
+      'strictness',
     }
   )
 
@@ -109,9 +112,19 @@ class Options(parameters.Described, abc.ABC):
 
 
 # Rules that partition a pool of labelled examples.
-Rule = Literal['lda', 'iid', 'classes', 'dirichlet', 'pathological', 'shards']
+Rule = Literal[
+  'lda',
+  'iid',
+  'classes',
+  'dirichlet',
+  'inner_dirichlet',
+  'pathological',
+  'shards',
+  'lognormal',
+  'continuous',
+]
 # Rules whose client sizes are set by other options.
-_SIZED = {'lda', 'iid', 'classes'}
+_SIZED = {'lda', 'iid', 'classes', 'inner_dirichlet', 'continuous'}
 
 
 class Divided(Options):
@@ -121,8 +134,11 @@ class Divided(Options):
     {
       'feature_skew',
       'feature_skew_strength',
+      'self_balancing',
       'shards_per_client',
+      'size_skew',
       'sizes',
+      'strictness',
     }
   )
 
@@ -130,8 +146,10 @@ class Divided(Options):
   """'lda' for Dirichlet label skew, drawn client by client (Hsu et al.); 'iid';
   'classes' for a fixed number of labels a client and exact sizes; 'dirichlet'
   for each label's examples divided over clients (NIID-Bench, flwr-datasets);
-  'pathological' for a fixed number of labels and all examples; 'shards' sorted
-  by label and dealt out (McMahan et al.)."""
+  'inner_dirichlet' as 'lda', clients in turns; 'pathological' for a fixed
+  number of labels and all examples; 'shards' sorted by label and dealt out
+  (McMahan et al.); 'lognormal' for neighbouring labels in very different
+  numbers (FedProx); 'continuous' sorted by the label as a number."""
 
   num_clients: parameters.Count
   """Number of clients."""
@@ -146,36 +164,76 @@ class Divided(Options):
   follow from the partition or from `sizes`, their minimum.
   """
 
-  sizes: Literal['equal', 'dirichlet'] = 'equal'
-  """Distribution of client sizes with 'iid', 'lda' and 'classes'; 'dirichlet'
-  draws them with concentration 0.5 (NIID-Bench).
+  sizes: Literal[
+    'equal', 'linear', 'square', 'exponential', 'dirichlet', 'lognormal'
+  ] = 'equal'
+  """Distribution of client sizes: proportional to the client's index, its
+  square or exponential, or to Dirichlet or lognormal draws. With 'iid', 'lda',
+  'inner_dirichlet', 'classes' and 'continuous'.
+  """
+
+  size_skew: Optional[parameters.Positive] = None
+  """Concentration of 'dirichlet' sizes, by default 0.5, or standard deviation
+  of the logarithm of 'lognormal' ones, by default 2.
   """
 
   alpha: parameters.Positive = 0.1
   """Concentration of the label skew; small means few labels per client."""
 
   classes_per_client: parameters.Count = 2
-  """Number of labels per client with 'classes' and 'pathological'."""
+  """Number of labels per client with 'classes', 'pathological' and
+  'lognormal'.
+  """
 
-  shards_per_client: parameters.Count = 2
-  """Number of shards per client with 'shards'."""
+  self_balancing: bool = True
+  """With 'dirichlet', whether a client that has as many examples as the mean
+  client gets none of further labels: so in NIID-Bench, and in flwr-datasets if
+  asked."""
 
-  feature_skew: Optional[Literal['noise', 'rotation', 'noisy_rotation']] = None
+  shards_per_client: Optional[parameters.Count] = None
+  """Number of shards per client with 'shards'; by default 2."""
+
+  strictness: Optional[parameters.Probability] = None
+  """With 'continuous', the influence of the label: from 0 for a random
+  partition to 1, the default.
+  """
+
+  feature_skew: Optional[
+    Literal[
+      'noise',
+      'shift',
+      'scale',
+      'permutation',
+      'rotation',
+      'noisy_rotation',
+      'blur',
+    ]
+  ] = None
   """Transformation of client features, strongest for the last client: Gaussian
-  noise as in NIID-Bench, or images rotated, with noise or without. By default
+  noise as in NIID-Bench, brightness ('shift') or contrast ('scale'), permuted
+  features, or images rotated, with noise or without, or blurred. By default
   none."""
 
   feature_skew_strength: Optional[parameters.Positive] = None
   """Strength of `feature_skew` for the last client: standard deviation of the
-  noise (by default 0.1) or degrees (90, with noise of 0.1 for each 30)."""
+  noise (by default 0.1), offset (0.3), relative increase of contrast (0.5),
+  fraction of permuted features (1), degrees (90, with noise of 0.1 for each 30
+  of them), or standard deviation of the blur in pixels (1)."""
 
   def check(self) -> None:
     """Raises `ParameterError` for options that the partition would ignore."""
-    sized = self.partition in _SIZED | {None}
-    sharded = self.partition == 'shards'
+    rule, sized = self.partition, self.partition in _SIZED | {None}
+    lognormal = 'lognormal' in (rule, self.sizes)
     for name, told, used in (
       ('sizes', '{partition} to be one of {sized}', sized),
-      ('shards_per_client', '{partition}=shards', sharded),
+      (
+        'size_skew',
+        '{sizes}=dirichlet, or lognormal sizes',
+        self.sizes == 'dirichlet' or lognormal,
+      ),
+      ('self_balancing', '{partition}=dirichlet', rule == 'dirichlet'),
+      ('shards_per_client', '{partition}=shards', rule == 'shards'),
+      ('strictness', '{partition}=continuous', rule == 'continuous'),
       (
         'feature_skew_strength',
         '{feature_skew}',

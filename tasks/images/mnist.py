@@ -16,7 +16,7 @@ import gzip
 import math
 import pathlib
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, Optional
+from typing import Any, ClassVar, Literal, Optional
 
 import numpy as np
 
@@ -73,7 +73,10 @@ def create(
     )
     read_groups = lambda: read_writers(place / 'train-writers.csv', len(labels))
   if options['partition'] == 'writers':
-    split = partition.by_group(read_groups(), prefix='writer_')
+    split = partition.grouped(
+      partition.by_group(read_groups(), prefix='writer_'),
+      options.get('group_size', 1),
+    )
   else:
     split = splits.build(labels, options)
   # Shuffled: the first test images in the file are easier.
@@ -201,10 +204,15 @@ def _to_model(scale: str) -> Callable[[Any], Any]:
 class MnistCharacter(shared.Divided):
   """Images [batch, 28, 28, 1] in [0, 1], labels 0 to 9."""
 
+  later: ClassVar[frozenset[str]] = shared.Divided.later | {'group_size'}
+
   partition: Literal[shared.Rule, 'writers'] = 'lda'  # type: ignore[assignment]
   """'writers' for one client per writer, or a division of all digits: 'lda' for
   Dirichlet label skew, 'iid', 'classes' for a fixed number of labels a client,
   or another one (docs/tasks.md)."""
+
+  group_size: parameters.Count = 1
+  """Number of writers per client, with 'writers'."""
 
   num_clients: parameters.Count = 100
   """Number of clients, unless the partition is 'writers'."""
@@ -215,6 +223,15 @@ class MnistCharacter(shared.Divided):
   pixels: Literal['unit', 'standardized'] = 'unit'
   """'unit' for pixels from 0 to 1; 'standardized' for those less 0.1307,
   divided by 0.3081 (mean and deviation of MNIST), as in the paper's code."""
+
+  def check(self) -> None:
+    super().check()
+    if self.group_size > 1 and self.partition != 'writers':
+      raise parameters.ParameterError(
+        'group_size',
+        '{}={given} would be ignored: it needs {partition}=writers.',
+        given=self.group_size,
+      )
 
   def create(self) -> tff.simulation.baselines.BaselineTask:
     return create('mnist', build_cnn, batch_size=64, options=self.values)

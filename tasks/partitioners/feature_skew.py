@@ -5,8 +5,12 @@ as with the noise of NIID-Bench (Li et al., arXiv 2102.02079, Section 4.2).
 Labels and test examples are not changed.
 
   noise           Gaussian noise of this standard deviation
+  shift           added to each feature; brightness of images
+  scale           scales deviations from the mean by 1 + this; contrast
+  permutation     fraction of features, or pixels, that are permuted
   rotation        of images, in degrees
   noisy_rotation  the same, plus noise of deviation 0.1 for each 30 degrees
+  blur            of images, Gaussian, standard deviation in pixels
 
 For images of bytes a strength of 1 is the range from 0 to 255; results are
 rounded and clipped to bytes.
@@ -24,9 +28,14 @@ from tasks.formats import data_files
 # Kinds of transformations and their default strengths.
 STRENGTHS = {
   'noise': 0.1,
+  'shift': 0.3,
+  'scale': 0.5,
+  'permutation': 1.0,
   'rotation': 90.0,
   'noisy_rotation': 90.0,
+  'blur': 1.0,
 }
+_OF_IMAGES = {'rotation', 'noisy_rotation', 'blur'}
 _NOISE_PER_DEGREE = 0.1 / 30
 
 
@@ -39,22 +48,40 @@ def transform(
     features: Floats or bytes, [examples, ...].
     kind: A key of `STRENGTHS`.
     strength: The client's strength.
-    rng: Generator of noise.
+    rng: Generator of noise and of the permutation, which is the same for all of
+      the client's examples.
 
   Returns:
     Features of the same shape and dtype.
   """
   unit = 255 if features.dtype == np.uint8 else 1
   wide = features.astype(np.float32) / unit
-  noise = strength
-  if kind != 'noise':
-    noise = _NOISE_PER_DEGREE * strength if kind == 'noisy_rotation' else 0
+  # Permutes pixels, keeping their channels together.
+  space = (1, 2) if wide.ndim > 2 else (1,)
+  if kind == 'noise':
+    wide += strength * rng.standard_normal(wide.shape, np.float32)
+  elif kind == 'shift':
+    wide += np.float32(strength)
+  elif kind == 'scale':
+    mean = wide.mean() if len(space) > 1 else wide.mean(axis=0)
+    wide = mean + (wide - mean) * np.float32(1 + strength)
+  elif kind == 'permutation':
+    pixels = wide.reshape(len(wide), -1, *wide.shape[1 + len(space) :])
+    count = pixels.shape[1]
+    places = rng.permutation(count)[: round(min(strength, 1) * count)]
+    order = np.arange(count)
+    order[np.sort(places)] = places
+    wide = pixels[:, order].reshape(wide.shape)
+  elif kind in ('rotation', 'noisy_rotation'):
     wide = ndimage.rotate(
-      wide, strength, axes=(1, 2), reshape=False, order=1, mode='nearest'
+      wide, strength, axes=space, reshape=False, order=1, mode='nearest'
     )
-  if noise:
-    drawn = rng.standard_normal(wide.shape, np.float32)
-    wide += np.float32(noise) * drawn
+    if kind == 'noisy_rotation':
+      noise = rng.standard_normal(wide.shape, np.float32)
+      wide += np.float32(_NOISE_PER_DEGREE * strength) * noise
+  else:
+    sigma = [strength if axis in space else 0 for axis in range(wide.ndim)]
+    wide = ndimage.gaussian_filter(wide, sigma)
   if unit == 255:
     return np.rint(255 * np.clip(wide, 0, 1)).astype(np.uint8)
   return wide.astype(features.dtype)
@@ -93,7 +120,7 @@ def apply(
       f'{", ".join(arrays)}.'
     )
   features = np.asarray(arrays[name])
-  if kind != 'noise' and features.ndim < 3:
+  if kind in _OF_IMAGES and features.ndim < 3:
     raise data_files.PartitionError(
       f'`feature_skew` {kind} needs images, but an example is a vector of '
       f'{features.shape[1]} features.'

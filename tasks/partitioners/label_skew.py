@@ -2,10 +2,15 @@
 
   dirichlet         each label's examples over clients: 'noniid-labeldir' of
                     NIID-Bench, DirichletPartitioner of flwr-datasets
+  inner_dirichlet   each client's labels, clients in turns: Acar et al., arXiv
+                    2111.04263; InnerDirichletPartitioner
   pathological      some labels a client, each label in equal parts: '#C=k' of
                     NIID-Bench; PathologicalPartitioner
   shards            sorted by label and dealt out in pieces: McMahan et al.,
                     arXiv 1602.05629; ShardPartitioner
+  lognormal         neighbouring labels in lognormal numbers: Li et al., arXiv
+                    1812.06127; DistributionPartitioner
+
   k_classes         exactly k labels a client in equal shares
 
 `partition.lda` also draws each client's labels, but client by client.
@@ -18,6 +23,9 @@ import numpy as np
 from tasks import partition
 from tasks.formats import data_files
 
+# Maximum number of draws until the smallest client is large enough.
+_ATTEMPTS = 1000
+
 
 def dirichlet(
   labels: np.ndarray,
@@ -25,19 +33,21 @@ def dirichlet(
   alpha: float,
   num_clients: int,
   least: int = 1,
+  balanced: bool = True,
   seed: int = 0,
 ) -> partition.Partition:
   """Divides each label's examples by a Dirichlet distribution over clients.
 
-  The clients' shares are drawn for each label; clients that have at least the
-  mean number of examples get none of the label's. All examples are assigned.
-  As in `partition_data` of NIID-Bench (Li et al., arXiv 2102.02079).
+  The clients' shares are drawn for each label; if `balanced`, clients that have
+  at least the mean number of examples get none of the label's. All examples are
+  assigned. As in `partition_data` of NIID-Bench (Li et al., arXiv 2102.02079).
 
   Args:
     labels: The label of each example, int [examples], from 0.
     alpha: Concentration, positive; small values give few clients per label.
     num_clients: Number of clients.
     least: Minimum size; shares are redrawn until no client is smaller.
+    balanced: Whether clients of at least the mean size get no more examples.
     seed: Seed of all draws.
 
   Raises:
@@ -49,12 +59,13 @@ def dirichlet(
   rng = np.random.default_rng(seed)
   pools = partition.build_pools(labels, rng)
   mean = len(labels) / num_clients
-  for _ in range(partition.ATTEMPTS):
+  for _ in range(_ATTEMPTS):
     had = np.zeros(num_clients, np.int64)
     counts = np.zeros([num_clients, len(pools)], np.int64)
     for label, pool in enumerate(pools):
       log_p = partition.log_dirichlet(alpha, num_clients, rng)
-      log_p = np.where(had < mean, log_p, -np.inf)
+      if balanced:
+        log_p = np.where(had < mean, log_p, -np.inf)
       if len(pool):
         shares = np.exp(log_p - log_p.max())
         counts[:, label] = partition.cut(shares, len(pool))
@@ -62,11 +73,69 @@ def dirichlet(
     if had.min() >= least:
       return _deal(pools, counts, rng)
   raise data_files.PartitionError(
-    f'In {partition.ATTEMPTS} draws with `alpha` {alpha:g}, one of '
-    f'{num_clients} clients always had fewer than {least} of {len(labels)} '
-    'examples: raise `alpha`, or ask for fewer clients or a smaller '
-    '`smallest_client`.'
+    f'In {_ATTEMPTS} draws with `alpha` {alpha:g}, one of {num_clients} '
+    f'clients always had fewer than {least} of {len(labels)} examples: raise '
+    '`alpha`, or ask for fewer clients or a smaller `smallest_client`.'
   )
+
+
+def inner_dirichlet(
+  labels: np.ndarray,
+  *,
+  alpha: float,
+  sizes: partition.Sizes,
+  seed: int = 0,
+) -> partition.Partition:
+  """Draws Dirichlet label skew for all clients in turns, with exact sizes.
+
+  Each client draws its own distribution over labels from the symmetric
+  Dirichlet distribution. Repeatedly, a random client that lacks examples takes
+  one, of a label drawn by its distribution among labels that are left. So no
+  client suffers from labels exhausted by earlier clients, as with
+  `partition.lda`.
+
+  Args:
+    labels: The label of each example, int [examples], from 0.
+    alpha: Concentration, positive; small values give few labels per client.
+    sizes: Number of examples of each client.
+    seed: Seed of all draws.
+
+  Raises:
+    PartitionError: If alpha is not positive or the sizes exceed the number of
+      examples.
+  """
+  partition.check_positive('alpha', alpha)
+  labels = partition.check_labels(labels)
+  left = partition.check_sizes(sizes, len(labels)).copy()
+  rng = np.random.default_rng(seed)
+  pools = partition.build_pools(labels, rng)
+  available = np.array([len(pool) for pool in pools])
+  log_p = np.stack(
+    [partition.log_dirichlet(alpha, len(pools), rng) for _ in left]
+  )
+  cumulative = _cumulative(log_p, available)
+  counts = np.zeros_like(log_p, np.int64)
+  unfinished = list(range(len(left)))
+  while unfinished:
+    turn = int(rng.random() * len(unfinished))
+    client = unfinished[turn]
+    label = np.searchsorted(cumulative[client], rng.random(), side='right')
+    counts[client, label] += 1
+    available[label] -= 1
+    left[client] -= 1
+    if not available[label] and available.any():
+      cumulative = _cumulative(log_p, available)
+    if not left[client]:
+      unfinished.pop(turn)
+  return _deal(pools, counts, rng)
+
+
+def _cumulative(log_p: np.ndarray, available: np.ndarray) -> np.ndarray:
+  """Returns clients' cumulative probabilities of labels that are left."""
+  live = np.where(available > 0, log_p, -np.inf)
+  p = np.exp(live - live.max(axis=1, keepdims=True))
+  sums = np.cumsum(p, axis=1)
+  return sums / sums[:, -1:]
 
 
 def pathological(
@@ -80,7 +149,7 @@ def pathological(
 
   Client i has label i modulo the number of labels, so that each label is used,
   and k - 1 others at random. All examples are assigned; a client's size depends
-  on how many clients share its labels. `k_classes` has exact sizes
+  on how many clients share its labels. `class_shares.k_classes` has exact sizes
   instead and leaves examples unused.
 
   Args:
@@ -159,6 +228,59 @@ def shards(
       for shard in dealt
     ]
   )
+
+
+def lognormal(
+  labels: np.ndarray,
+  *,
+  classes_per_client: int,
+  num_clients: int,
+  deviation: float = 2.0,
+  least: int = 1,
+  seed: int = 0,
+) -> partition.Partition:
+  """Assigns k consecutive labels to each client, in lognormal numbers.
+
+  Client i has the labels i to i + k - 1, modulo the number of labels. Each
+  client gets `least` examples of each of its labels; a label's others are
+  divided among its clients in proportion to lognormal numbers. As in the MNIST
+  of Li et al. (arXiv 1812.06127: 1,000 clients of two digits, at least five of
+  each, deviation 2).
+
+  Args:
+    labels: The label of each example, int [examples], from 0.
+    classes_per_client: Number k of labels per client.
+    num_clients: Number of clients.
+    deviation: Standard deviation of the numbers' logarithm.
+    least: Minimum number of examples of each of a client's labels.
+    seed: Seed of all draws.
+
+  Raises:
+    PartitionError: If k exceeds the number of labels, or a label has too few
+      examples.
+  """
+  labels = partition.check_labels(labels)
+  there = np.unique(labels)
+  k = classes_per_client
+  partition.check_classes(k, len(there))
+  rng = np.random.default_rng(seed)
+  pools = partition.build_pools(labels, rng)
+  first = np.arange(num_clients)[:, np.newaxis] % len(there)
+  has = (np.arange(len(there)) - first) % len(there) < k
+  counts = np.zeros([num_clients, len(pools)], np.int64)
+  for column, label in enumerate(there):
+    takers = np.flatnonzero(has[:, column])
+    spare = len(pools[label]) - least * len(takers)
+    weights = rng.lognormal(0, deviation, len(takers))
+    if spare < 0:
+      raise data_files.PartitionError(
+        f'Label {label} has {len(pools[label])} examples, and {len(takers)} '
+        f'clients want at least {least} of them: ask for fewer clients or a '
+        'smaller `smallest_client`.'
+      )
+    if len(takers):
+      counts[takers, label] = least + partition.cut(weights, spare)
+  return _deal(pools, counts, rng)
 
 
 def _deal(

@@ -1,7 +1,7 @@
 """Partitions by name, with the options that tasks share."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 
@@ -10,11 +10,14 @@ from tasks.formats import data_files
 from tasks.partitioners import label_skew
 
 _STAND_IN_CLIENTS = 20
-_BY_LABEL = ('dirichlet', 'pathological', 'shards')
+_BY_LABEL = ('dirichlet', 'pathological', 'shards', 'lognormal')
 
 
 def build(
-  labels: np.ndarray, options: Mapping[str, Any]
+  labels: np.ndarray,
+  options: Mapping[str, Any],
+  *,
+  values: Optional[np.ndarray] = None,
 ) -> partition.Partition:
   """Partitions labelled examples over clients.
 
@@ -24,6 +27,8 @@ def build(
     options: A task's options, of which those of `shared.Divided`, `seed` and
       `data` are used: synthetic data are so few that numbers of clients and
       examples are upper bounds.
+    values: Numbers [examples] by which 'continuous' sorts examples; by default
+      the labels.
 
   Raises:
     PartitionError: If the examples cannot satisfy the options.
@@ -42,11 +47,23 @@ def build(
         sizes=sizes,
         seed=seed,
       )
-    else:
-      split = partition.lda(
-        labels, alpha=options['alpha'], sizes=sizes, seed=seed
+    elif kind == 'continuous':
+      split = partition.continuous(
+        labels if values is None else values,
+        strictness=_given(options, 'strictness', 1.0),
+        sizes=sizes,
+        seed=seed,
       )
+    else:
+      draw = partition.lda if kind == 'lda' else label_skew.inner_dirichlet
+      split = draw(labels, alpha=options['alpha'], sizes=sizes, seed=seed)
   return split
+
+
+def _given(options: Mapping[str, Any], name: str, default: Any) -> Any:
+  """Returns an option, or a default if it is not given."""
+  value = options.get(name)
+  return default if value is None else value
 
 
 def _by_label(
@@ -67,11 +84,19 @@ def _by_label(
     pool = rng.permutation(pool)[: size * num_clients]
   common: dict[str, Any] = dict(num_clients=num_clients, seed=seed)
   if kind == 'dirichlet':
-    common |= dict(alpha=options['alpha'], least=least)
+    common |= dict(
+      alpha=options['alpha'],
+      least=least,
+      balanced=_given(options, 'self_balancing', True),
+    )
   elif kind == 'shards':
-    common |= dict(shards_per_client=options['shards_per_client'])
+    common |= dict(shards_per_client=_given(options, 'shards_per_client', 2))
   else:
-    common |= dict(classes_per_client=options['classes_per_client'])
+    k = options['classes_per_client']
+    common |= dict(classes_per_client=k)
+    if kind == 'lognormal':
+      deviation = _given(options, 'size_skew', 2.0)
+      common |= dict(deviation=deviation, least=-(-least // k))
   split: partition.Partition = getattr(label_skew, kind)(labels[pool], **common)
   if split.sizes.min() < least:
     raise data_files.PartitionError(
@@ -107,13 +132,16 @@ def _sizes(labels: np.ndarray, options: Mapping[str, Any]) -> np.ndarray:
   if options['data'] == 'synthetic':
     size = min(size, largest)
     smallest = smallest and min(smallest, size)
-  if options['sizes'] == 'dirichlet':
+  rule = _given(options, 'sizes', 'equal')
+  if rule != 'equal':
     everything = options['examples_per_client'] is None
-    return partition.dirichlet_sizes(
+    return partition.draw_sizes(
+      rule,
       len(labels)
       if everything and options['partition'] != 'classes'
       else size * num_clients,
       num_clients,
+      skew=options['size_skew'],
       least=smallest or 1,
       seed=options['seed'],
     )

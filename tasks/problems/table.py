@@ -34,7 +34,7 @@ from tff_adaptive.lazy import tff
 # Tokens of padding, of unknown words, and of at least one word.
 _VocabularySize = Annotated[int, parameters.Range(low=3)]
 # Partitions with a concentration, and options for partitions only.
-_BY_ALPHA = ('lda', 'dirichlet')
+_BY_ALPHA = ('lda', 'dirichlet', 'inner_dirichlet')
 _ONLY_DIVIDED = (
   'num_clients',
   'alpha',
@@ -75,6 +75,7 @@ class Table(shared.Divided):
 
   later: ClassVar[frozenset[str]] = shared.Divided.later | {
     'partition',
+    'partition_by',
     'group_size',
     'text',
     'decimal',
@@ -172,6 +173,9 @@ class Table(shared.Divided):
   docs/tasks.md; by default 'lda' if alpha is given, else 'iid'.
   """
 
+  partition_by: Optional[str] = None
+  """Numeric column by which 'continuous' sorts; by default the label."""
+
   group_size: parameters.Count = 1
   """Number of named clients that are merged into one."""
 
@@ -218,6 +222,12 @@ class Table(shared.Divided):
         'thousands',
         '{}={given} is also the mark of decimals, {decimal}.',
         given=self.thousands,
+      )
+    if self.partition_by is not None and self.partition != 'continuous':
+      raise parameters.ParameterError(
+        'partition_by',
+        '{}={given} would be ignored: it needs {partition}=continuous.',
+        given=self.partition_by,
       )
     for name in ('vocabulary', 'vocab_size', 'max_length'):
       if self.text is None and getattr(self, name) is not None:
@@ -535,14 +545,17 @@ def _clients(
       column=tables.DEFAULT_CLIENT,
     )
   rule = options['partition'] or ('iid' if alpha is None else 'lda')
-  if options['target'] != 'class' and rule != 'iid':
+  if options['target'] != 'class' and rule not in ('iid', 'continuous'):
     name = 'alpha' if options['partition'] is None else 'partition'
     raise parameters.ParameterError(
       name,
       '{}={given} would be ignored: there are no classes with '
-      "{target}=number; use 'iid' for {partition}.",
+      "{target}=number; use 'continuous' for {partition}.",
       given=options[name],
     )
+  values = None
+  if rule == 'continuous':
+    values = _sorted_by(examples, rows, labels, options['partition_by'])
   who = splits.build(
     np.ravel(labels),
     {
@@ -551,6 +564,7 @@ def _clients(
       'alpha': 0.1 if alpha is None else alpha,
       'data': 'native',  # Synthetic data name their clients.
     },
+    values=values,
   )
   return _of_rows(who, rows), []
 
@@ -560,6 +574,33 @@ def _of_rows(who: partition.Partition, rows: np.ndarray) -> partition.Partition:
   return partition.Partition(
     who.client_ids, tuple(rows[indices] for indices in who.indices)
   )
+
+
+def _sorted_by(
+  examples: tables.Examples,
+  rows: np.ndarray,
+  labels: np.ndarray,
+  name: Optional[str],
+) -> np.ndarray:
+  """Returns the numbers by which 'continuous' sorts examples."""
+  if name is None:
+    return np.ravel(labels)
+  scalars = [c for c in examples.columns if c.kind == 'number']
+  numbers = {
+    column.name: place
+    for place, column in enumerate(scalars)
+    if all(c.width == 1 for c in scalars)
+  }
+  if name not in numbers:
+    raise parameters.ParameterError(
+      'partition_by',
+      '{}={given} must be a numeric feature column, one of {known}.',
+      given=name,
+      known=', '.join(list(numbers)[:10]) or 'none',
+    )
+  values = examples.numbers[rows, numbers[name]]
+  known = ~np.isnan(values)
+  return np.where(known, values, values[known].mean())
 
 
 def _hold_out(

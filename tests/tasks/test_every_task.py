@@ -194,7 +194,7 @@ _POOLED = [
 def test_every_pool_can_be_divided_in_every_way(name):
   kinds = tasks.parameters_of(name)['partition'].choices
   if name not in ('digits', 'libsvm_logistic', 'cifar100_image'):
-    kinds = ('shards',)
+    kinds = ('shards', 'continuous')
   for kind in kinds:
     # Of two labels.
     two = name == 'libsvm_logistic'
@@ -202,6 +202,9 @@ def test_every_pool_can_be_divided_in_every_way(name):
     task = _create(name, partition=kind, **changes)
     split = task.datasets.train_data.partition
     assert len(split.client_ids) >= 10 and split.sizes.min() >= 1
+  sized = _create(name, partition='iid', sizes='linear')
+  sizes = sized.datasets.train_data.partition.sizes
+  assert sizes[-1] > 5 * sizes[0]
   if name in ('ag_news', 'dbpedia'):
     with pytest.raises(tasks.PartitionError, match='label, tokens'):
       _create(name, partition='iid', feature_skew='noise')

@@ -1,4 +1,4 @@
-"""Pictures and statistics of labels by client."""
+"""The picture of labels by client."""
 
 import numpy as np
 import pytest
@@ -38,24 +38,32 @@ def test_every_label_of_every_client_is_drawn(tmp_path, drawn):
   for row in specifications.tables(drawn[0])[0]:
     counts[row['client'], row['label']] += row['count']
   np.testing.assert_array_equal(counts, split.label_counts(labels))
-  assert {'some task', 'label', '5 clients', '0', '1', '2'} <= set(
+  assert {'some task', 'examples', '5 clients', '0', '1', '2'} <= set(
     texts(drawn[0])
   )
 
 
 def test_classes_have_their_words(tmp_path, drawn):
   """Those of the data, or those that are known of a task."""
-  labels = np.repeat(np.arange(4), 15)
-  split = partition.iid(60, sizes=[12] * 5)
-  words = ('_setosa', '$"versi"\\$', 'two  words', 'x')
+  labels = np.repeat(np.arange(3), 20)
+  split = partition.lda(labels, alpha=0.5, sizes=[12] * 5, seed=0)
+  words = ('_setosa', '$"versi"\\$', 'x' * 40)
   own = client_data.ArrayClientData(dict(label=labels), split, classes=words)
   figures.draw_partition(own, tmp_path)
-  known = client_data.ArrayClientData(dict(label=labels), split)
+  known = client_data.ArrayClientData(dict(label=labels + 1), split)
   figures.draw_partition(known, tmp_path, task='ag_news')
-  figures.draw_partition(known, tmp_path, task='somebodys:own')
-  assert {'_setosa', '$"versi"\\$', 'two words', 'x'} <= set(texts(drawn[0]))
+  ellipsis = '\N{HORIZONTAL ELLIPSIS}'
+  assert {*words[:2], 'x' * 23 + ellipsis} <= set(texts(drawn[0]))
   assert {'World', 'Sports', 'Business', 'Sci/Tech'} <= set(texts(drawn[1]))
-  assert {'0', '1', '2', '3'} <= set(texts(drawn[2]))
+  # Below a map, for more classes than there are colours.
+  labels = np.repeat(np.arange(62), 2)
+  split = partition.iid(124, sizes=[31] * 4)
+  many = client_data.ArrayClientData(dict(label=labels), split)
+  figures.draw_partition(many, tmp_path, task='emnist_character')
+  figures.draw_partition(many, tmp_path, task='somebodys:own')
+  named, numbered = [texts(specification) for specification in drawn[-2:]]
+  assert named['9'][0] < named['A'][0] < named['z'][0]
+  assert 'A' not in numbered and '0' in numbered
 
 
 def test_how_many_labels_clients_have(tmp_path, drawn):
@@ -100,39 +108,26 @@ def test_without_labels_only_the_partition_is_kept(tmp_path):
   assert figures.describe_partition(data) is None
 
 
+def test_numbers_are_drawn_by_tenths(tmp_path, monkeypatch):
+  drawn = {}
+  monkeypatch.setattr(
+    figures,
+    'label_distribution',
+    lambda split, labels, path, title, classes: drawn.update(
+      counts=split.label_counts(labels).tolist(), classes=classes
+    ),
+  )
+  numbers = np.linspace(-5, 5, 100)
+  split = partition.continuous(numbers, strictness=1.0, sizes=[50, 50])
+  data = client_data.ArrayClientData(dict(label=numbers), split)
+  figures.draw_partition(data, tmp_path)
+  assert drawn['counts'] == [[10] * 5 + [0] * 5, [0] * 5 + [10] * 5]
+  assert drawn['classes'][0] == '< -4'
+  assert len(drawn['classes']) == 10
+
+
 def test_nothing_is_kept_of_a_data_sets_own_clients(tmp_path):
   split = partition.iid(10, sizes=[5, 5])
   own = client_data.ArrayClientData(dict(label=np.arange(10)), split)
   _keep(client_data.ListedClientData(own), tmp_path)
   assert not list(tmp_path.iterdir())
-
-
-def _described(split, labels):
-  data = client_data.ArrayClientData(dict(label=labels), split)
-  return figures.describe_partition(data)
-
-
-def test_clients_are_compared_with_the_pool_and_with_each_other():
-  labels = np.array([0] * 10 + [1] * 10)
-  split = partition.Partition(
-    ('a', 'b', 'c'), (np.arange(10), np.arange(10, 15), np.arange(15, 20))
-  )
-  told = _described(split, labels)
-  assert told['clients'] == 3
-  assert told['examples'] == {'smallest': 5, 'mean': 6.67, 'largest': 10}
-  # The entropy of the mean of (1, 0) and (1/2, 1/2), less their mean entropy.
-  divergence = -(0.75 * np.log2(0.75) + 0.25 * np.log2(0.25)) - 0.5
-  # Of three pairs two are of clients without a common label.
-  assert told['label_distances'] == {
-    'to_pool': pytest.approx(divergence**0.5, abs=1e-6),
-    'between_clients': pytest.approx(2 / 3, abs=1e-6),
-  }
-  one = partition.Partition(('a',), (np.arange(20),))
-  assert _described(one, labels)['label_distances'] == {
-    'to_pool': 0.0,
-    'between_clients': 0.0,
-  }
-  # Of many clients pairs are a sample.
-  many = partition.iid(5000, sizes=[5] * 1000)
-  assert _described(many, np.arange(5000) % 10)['clients'] == 1000
-  assert _described(split, np.linspace(0, 1, 20)) is None

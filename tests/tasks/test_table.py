@@ -1,5 +1,6 @@
 """The task of people's own tables and models."""
 
+import itertools
 import sys
 
 import numpy as np
@@ -441,16 +442,31 @@ def test_rows_are_divided_in_ways_of_ones_own(folder):
     task = tasks.create(
       'table', path=str(path), num_clients=6, standardize=False, **options
     )
-    return task.datasets.train_data
+    data = task.datasets.train_data
+    return data, [data.arrays['features'][r] for r in data.partition.indices]
 
-  data = divided(partition='shards')
+  data, _ = divided(partition='shards')
   counts = data.partition.label_counts(data.arrays['label'])
   assert ((counts > 0).sum(axis=1) <= 2).all()
-  data = divided(sizes='dirichlet', feature_skew='noise')
-  assert np.ptp(data.partition.sizes) > 5 and data.skewed == 'features'
+  _, clients = divided(partition='continuous', partition_by='b')
+  ends = [(c[:, 1].min(), c[:, 1].max()) for c in clients]
+  assert all(a[1] < b[0] for a, b in itertools.pairwise(ends))
+  data, clients = divided(
+    partition='continuous', target='number', label='a', strictness=1.0
+  )
+  means = [data.arrays['label'][r].mean() for r in data.partition.indices]
+  assert means == sorted(means)
+  data, _ = divided(sizes='linear', feature_skew='shift')
+  sizes = data.partition.sizes
+  assert sizes[-1] > 4 * sizes[0] and data.skewed == 'features'
   for options, told in (
+    (
+      dict(partition='continuous', partition_by='c'),
+      "'?c'? must be a numeric feature|=c is",
+    ),
+    (dict(partition_by='b'), 'would be ignored'),
     (dict(partition='shards', alpha=1.0), 'alpha'),
-    (dict(partition='shards', target='number'), "use 'iid'"),
+    (dict(partition='shards', target='number'), "use 'continuous'"),
     (dict(group_size=2), 'neither a column nor a file'),
   ):
     with pytest.raises(parameters.ParameterError, match=told):

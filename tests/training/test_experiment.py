@@ -129,8 +129,8 @@ def test_default_experiment_stopped_and_resumed(tmp_path, stop_in_round):
   assert (whole.folder / 'partition.npz').exists()
   assert (whole.folder / 'labels.png').exists()
   assert set(hparams['division']['label_distances']) == {
-    'to_pool',
-    'between_clients',
+    'jensen_shannon',
+    'hellinger',
   }
 
 

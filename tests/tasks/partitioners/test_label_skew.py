@@ -12,11 +12,17 @@ _BUILDERS = {
   'dirichlet': lambda seed: label_skew.dirichlet(
     _LABELS, alpha=0.3, num_clients=12, seed=seed
   ),
+  'inner_dirichlet': lambda seed: label_skew.inner_dirichlet(
+    _LABELS, alpha=0.3, sizes=[100] * 12, seed=seed
+  ),
   'pathological': lambda seed: label_skew.pathological(
     _LABELS, classes_per_client=3, num_clients=12, seed=seed
   ),
   'shards': lambda seed: label_skew.shards(
     _LABELS, shards_per_client=2, num_clients=12, seed=seed
+  ),
+  'lognormal': lambda seed: label_skew.lognormal(
+    _LABELS, classes_per_client=2, num_clients=20, seed=seed
   ),
 }
 
@@ -73,8 +79,60 @@ def test_dirichlet_over_clients_is_not_dirichlet_over_labels():
   assert split.sizes.std() > 10
   # Who has as many as the mean takes nothing of another label.
   assert split.sizes.max() <= 100 + 120
+  free = label_skew.dirichlet(
+    _LABELS, alpha=0.3, num_clients=12, balanced=False, seed=3
+  )
+  assert free.sizes.std() > split.sizes.std()
   with pytest.raises(data_files.PartitionError, match='fewer than 99'):
     label_skew.dirichlet(_LABELS, alpha=0.01, num_clients=12, least=99)
+
+
+def _acar(labels, alpha, sizes, seed):
+  """The turns of Acar et al., arXiv 2111.04263, one draw at a time."""
+  rng = np.random.default_rng(seed)
+  classes = range(labels.max() + 1)
+  left = [
+    rng.permutation(np.flatnonzero(labels == k)).tolist() for k in classes
+  ]
+  log_p = np.stack(
+    [partition.log_dirichlet(alpha, len(left), rng) for _ in sizes]
+  )
+  had = [dict.fromkeys(classes, 0) for _ in sizes]
+  unfinished = list(range(len(sizes)))
+  while unfinished:
+    client = unfinished[int(rng.random() * len(unfinished))]
+    prior = np.exp(log_p[client] - log_p[client][[bool(x) for x in left]].max())
+    prior[[not x for x in left]] = 0
+    sums = np.cumsum(prior / prior.sum())
+    label = int(np.argmax(rng.random() < sums / sums[-1]))
+    left[label].pop()
+    had[client][label] += 1
+    if sum(had[client].values()) == sizes[client]:
+      unfinished.remove(client)
+  return np.array([list(h.values()) for h in had])
+
+
+def test_inner_dirichlet_takes_turns():
+  sizes = [200, 50, 90, 160, 300, 400]
+  split = label_skew.inner_dirichlet(_LABELS, alpha=0.2, sizes=sizes, seed=5)
+  assert split.sizes.tolist() == sizes
+  expected = _acar(_LABELS, 0.2, sizes, 5)
+  np.testing.assert_array_equal(split.label_counts(_LABELS), expected)
+
+
+def test_no_client_chooses_before_the_others():
+  """Two clients that want the same label share it."""
+  labels = np.repeat([0, 1], 60)
+
+  def first_is_pure(draw):
+    found = []
+    for seed in range(20):
+      split = draw(labels, alpha=0.01, sizes=[60, 60], seed=seed)
+      found.append(bool((split.label_counts(labels)[0] > 50).any()))
+    return sum(found)
+
+  assert first_is_pure(partition.lda) == 20
+  assert 4 < first_is_pure(label_skew.inner_dirichlet) < 16
 
 
 def test_pathological_divides_each_label_among_its_clients():
@@ -115,3 +173,27 @@ def test_shards_are_those_of_mcmahan():
   assert uneven.sizes.sum() == 103 and np.ptp(uneven.sizes) <= 3
   with pytest.raises(data_files.PartitionError, match='need 120 examples'):
     label_skew.shards(labels[:100], shards_per_client=2, num_clients=60)
+
+
+def test_lognormal_is_that_of_flwr_datasets():
+  split = label_skew.lognormal(
+    _LABELS, classes_per_client=2, num_clients=20, least=5, seed=3
+  )
+  counts = split.label_counts(_LABELS)
+  for client in range(20):
+    labels = np.flatnonzero(counts[client])
+    assert sorted(labels) == sorted([client % 10, (client + 1) % 10])
+  assert counts[counts > 0].min() >= 5
+  # Few clients have most: numbers are lognormal, not equal.
+  large = np.sort(split.sizes)[::-1]
+  assert large[:5].sum() > 2 * large[10:].sum()
+  rng = np.random.default_rng(3)
+  partition.build_pools(_LABELS, rng)
+  weights = rng.lognormal(0, 2.0, 4)
+  cuts = (np.cumsum(weights / weights.sum()) * 100).astype(int)
+  expected = 5 + np.diff([0, *cuts[:-1], 100])
+  assert counts[[0, 9, 10, 19], 0].tolist() == expected.tolist()
+  with pytest.raises(data_files.PartitionError, match='at least 50'):
+    label_skew.lognormal(
+      _LABELS, classes_per_client=2, num_clients=20, least=50
+    )

@@ -1,9 +1,8 @@
-"""Partitions by name, and their sizes."""
+"""Partitions by name."""
 
 import numpy as np
 import pytest
 
-from tasks import partition
 from tasks.formats import data_files
 from tasks.partitioners import splits
 
@@ -19,7 +18,6 @@ def _build(kind, **changes):
     smallest_client=None,
     alpha=0.1,
     classes_per_client=2,
-    sizes='equal',
     seed=0,
   )
   return splits.build(_LABELS, dict(options, **changes))
@@ -59,28 +57,3 @@ def test_a_stand_in_takes_numbers_as_bounds():
   assert split.sizes.tolist() == [50] * 20
   split = _build('iid', num_clients=4, examples_per_client=10, data='synthetic')
   assert split.sizes.tolist() == [10] * 4
-
-
-def test_dirichlet_sizes_are_those_of_niid_bench():
-  """Drawn again until the smallest client has enough."""
-  found = [
-    partition.dirichlet_sizes(5000, 10, least=m, seed=1) for m in (1, 60)
-  ]
-  assert [f.sum() for f in found] == [5000, 5000]
-  assert found[0].min() < 60 <= found[1].min()
-  sizes = _build('iid', sizes='dirichlet').sizes
-  assert sizes.sum() == 1000 and np.ptp(sizes) > 50
-  with pytest.raises(data_files.PartitionError, match='1000 draws'):
-    partition.dirichlet_sizes(5000, 10, least=499)
-
-
-def test_natural_clients_are_grouped_in_order():
-  natural = partition.by_group(list('cabbadec'))
-  split = partition.grouped(natural, 2)
-  assert split.client_ids == ('client_0', 'client_1', 'client_2')
-  assert [sorted(rows) for rows in split.indices] == [
-    [1, 2, 3, 4],
-    [0, 5, 7],
-    [6],
-  ]
-  assert partition.grouped(natural, 1) is natural

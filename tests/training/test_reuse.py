@@ -2,9 +2,12 @@
 
 import pytest
 
+import tasks
 from tests import tiers
 from tff_adaptive import algorithms
 from tff_adaptive import training
+from tff_adaptive.lab.training import experiment
+from tff_adaptive.lab.training import parts
 from tff_adaptive.lab.training import reuse
 
 pytestmark = pytest.mark.usefixtures('undrawn')
@@ -35,6 +38,48 @@ _NUMBERS = {
   'weight_decay': 0.05,
 }
 _FEW = ('fedadam', 'feddyn', 'moon')
+
+
+def test_a_task_without_files_is_prepared_once():
+  def task(**more):
+    return experiment.create_task(
+      training.settings(task='quadratics', algorithm='fedadam', **more)
+    )
+
+  first = task(client_learning_rate=0.1)
+  assert task(client_learning_rate=0.2) is first
+  for more in ({'seed': 1}, {'quadratics_noise': 1.0}):
+    assert task(**more) is not first
+  assert task() is first
+  from_files = dict(task='table', data='synthetic')
+  one, other = (
+    experiment.create_task(training.settings(**from_files)) for _ in range(2)
+  )
+  assert one is not other  # Files may change.
+
+
+class _Reading:
+  """Settings that remember which of them were read."""
+
+  def __init__(self, settings):
+    self._settings = settings
+    self.names = set()
+
+  def __getattr__(self, name):
+    self.names.add(name)
+    return getattr(self._settings, name)
+
+
+def test_tasks_are_told_apart_by_all_that_prepares_them():
+  settings = training.settings(
+    task='digits', algorithm='fedadam', lora_rank=2, mixed_precision='bfloat16',
+    validation_split='clients', validation_share=0.2, evaluate_clients='all',
+    client_test_share=0.2,
+  )  # fmt: skip
+  read = _Reading(settings)
+  parts.prepare(tasks.create('digits'), read)
+  assert read.names <= {*parts.PREPARED_BY}
+  assert {'seed', 'lora_targets', 'client_test_share'} <= read.names
 
 
 def _metrics(folder, name, method, **numbers):

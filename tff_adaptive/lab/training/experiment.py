@@ -212,12 +212,25 @@ def create_task(
   # seed.
   seed = randomness.seed_32(settings.seed, 'creating the task')
   tff_internals.set_random_seed(seed, drawn=False)
-  with _reading(settings):
-    task = tasks.create(settings.task, **_task_options(settings))
-  _check_fitted(settings, task)
   from tff_adaptive.lab.training import parts
 
-  return parts.prepare(task, settings)
+  options = _task_options(settings)
+
+  def make() -> Any:
+    with _reading(settings):
+      made = tasks.create(settings.task, **options)
+    return made, parts.prepare(made, settings)
+
+  info = tasks.info(settings.task)
+  if info.own or info.functions or info.files:
+    # Functions and files may change between runs of a notebook.
+    created, prepared = make()
+  else:
+    changed_by = [getattr(settings, name) for name in parts.PREPARED_BY]
+    key = (settings.task, info.options, repr(options), *changed_by)
+    created, prepared = reuse.task(key, make)
+  _check_fitted(settings, created)
+  return prepared
 
 
 def _check_fitted(

@@ -65,6 +65,23 @@ class Built:
   process: Optional[processes.Process]
 
 
+# The settings that `prepare` uses, besides the task and its options.
+PREPARED_BY = (
+  'seed',
+  'freeze',
+  'mixed_precision',
+  'lora_rank',
+  'lora_rule',
+  'lora_alpha',
+  'lora_targets',
+  'lora_also_train',
+  'validation_split',
+  'validation_share',
+  'evaluate_clients',
+  'client_test_share',
+)
+
+
 def prepare(
   task: tff.simulation.baselines.BaselineTask, settings: settings_lib.Settings
 ) -> tff.simulation.baselines.BaselineTask:

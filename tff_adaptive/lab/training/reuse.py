@@ -1,4 +1,4 @@
-"""Caches of processes, evaluators and contexts, for runs in a Python process.
+"""Caches of tasks, processes and the like, for runs in a Python process.
 
 Composing and tracing a round takes seconds, and runs that differ only in seeds,
 rates and the like have the same graph. The first run of a structure builds it,
@@ -34,6 +34,8 @@ _weights: MutableMapping[Hashable, Any] = cachetools.LRUCache(
     w.nbytes for w in (*made.trainable, *made.non_trainable)
   ),
 )
+# Of a sweep's seeds; those of files, which may be large, are not cached.
+_tasks: MutableMapping[Hashable, Any] = cachetools.LRUCache(8)
 _contexts: MutableMapping[tuple[int, str, str], Any] = cachetools.LRUCache(1)
 _traces = 0
 
@@ -48,7 +50,16 @@ def clear() -> None:
   with _lock:
     _kept.clear()
     _weights.clear()
+    _tasks.clear()
     _contexts.clear()
+
+
+def task(key: Hashable, make: Callable[[], _Value]) -> _Value:
+  """Returns a prepared task, prepared on first use."""
+  with _lock:
+    if key not in _tasks:
+      _tasks[key] = make()
+    return _tasks[key]
 
 
 def process(key: Hashable, make: Callable[[], _Value]) -> _Value:

@@ -45,7 +45,7 @@ def info(name: str) -> TaskInfo:
     ValueError: If there is no such task.
   """
   if user_tasks.is_place(name):
-    return registry.own(name)
+    return registry.own(name, name)
   if name not in TASKS:
     raise ValueError(
       f'A task must be one of {", ".join(names())}, got {name!r}'

@@ -4,12 +4,17 @@ Each task registers itself. Importing this module does not import TensorFlow.
 """
 
 import dataclasses
+import importlib.metadata
 import string
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Optional, TypeVar
 
 from tasks import shared
+from tff_adaptive import errors
 from tff_adaptive import extensions
+
+# Group of entry points that name functions which return tasks.
+GROUP = 'tff_adaptive.tasks'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,10 +105,10 @@ def idx_files(folder: str) -> tuple[str, ...]:
   )
 
 
-def own(place: str) -> TaskInfo:
+def own(name: str, place: str) -> TaskInfo:
   """Builds the description of a user's function without importing it."""
   return TaskInfo(
-    name=place,
+    name=name,
     summary='',
     model='',
     clients='',
@@ -112,8 +117,27 @@ def own(place: str) -> TaskInfo:
   )
 
 
+def _add_entry_points(table: Any) -> None:
+  """Adds the tasks of other packages' entry points.
+
+  Raises:
+    SettingsError: If one cannot be added.
+  """
+  added: dict[str, str] = {}
+  for entry in importlib.metadata.entry_points(group=GROUP):
+    if added.get(entry.name) == entry.value:  # A package found twice.
+      continue
+    added[entry.name] = entry.value
+    try:
+      table.add(entry.name, own(entry.name, entry.value))
+    except ValueError as e:
+      raise errors.SettingsError(
+        f'The entry point {entry.name} of the group {GROUP}: {e}'
+      ) from e
+
+
 TASKS: extensions.Table[TaskInfo] = extensions.Table(
-  ['tasks.images', 'tasks.text', 'tasks.problems']
+  ['tasks.images', 'tasks.text', 'tasks.problems'], _add_entry_points
 )
 _Class = TypeVar('_Class', bound=type[shared.Options])
 

@@ -1,4 +1,8 @@
-"""Users' own tasks and models: --task=package.module:function.
+"""Users' own tasks and models, created by functions that they name.
+
+  on the command line:  --task=package.module:function
+  by a package:         an entry point of the group tff_adaptive.tasks, whose
+                        name is the task's and whose value names the function
 
 A task's function returns a `tff.simulation.baselines.BaselineTask`; its keyword
 arguments are the task's options."""
@@ -74,6 +78,11 @@ def failure(error: BaseException, module_name: str) -> str:
   for ours in _OURS:
     if f"'{ours}" in told:
       told += hint(ours).rstrip('.)') + ')'
+  backend = os.environ.get('KERAS_BACKEND', 'tensorflow')
+  if isinstance(error, ModuleNotFoundError) and backend != 'tensorflow':
+    told += (
+      f' (KERAS_BACKEND is {backend}; only tensorflow can be trained here)'
+    )
   file = getattr(sys.modules.get(module_name), '__file__', None)
   if file is None:
     with contextlib.suppress(Exception):
@@ -244,6 +253,13 @@ def summary(task: registry.TaskInfo) -> str:
   return words or f'The task that {task.place} returns'
 
 
+def _current_folder() -> Optional[str]:
+  try:
+    return os.getcwd()
+  except OSError:  # The folder was deleted.
+    return None
+
+
 def create(task: registry.TaskInfo, options: Mapping[str, Any]) -> Any:
   """Creates a user's task.
 
@@ -256,6 +272,7 @@ def create(task: registry.TaskInfo, options: Mapping[str, Any]) -> Any:
       a task.
     DataError, PartitionError, ParameterError: As the function raises them.
   """
+  here = _current_folder()
   function = load(task.place)
   # Not needed before: the result must be an instance of TFF's class.
   import tensorflow_federated as tff  # pylint: disable=g-import-not-at-top
@@ -272,14 +289,34 @@ def create(task: registry.TaskInfo, options: Mapping[str, Any]) -> Any:
   except (Exception, SystemExit) as e:
     module = task.place.partition(':')[0]
     raise OwnCodeError(f'{task.place} fails: {failure(e, module)}.') from e
+  finally:
+    moved = _current_folder() != here
+    if moved and here is not None:
+      os.chdir(here)
+  if moved:
+    raise OwnCodeError(
+      f'{task.place} changes the current folder (os.chdir), to which the paths '
+      'in flags are relative; use absolute paths in it instead.'
+    )
   if not isinstance(made, tff.simulation.baselines.BaselineTask):
     raise OwnCodeError(
       f'{task.place} must return a tff.simulation.baselines.BaselineTask, got '
       f'{type(made).__name__}.'
     )
+  for data in (made.datasets.train_data, made.datasets.test_data):
+    for client in getattr(data, 'client_ids', ()):
+      if not _is_utf_8(client):
+        raise OwnCodeError(
+          f'{task.place}: the client id {client!r} is not UTF-8, as TensorFlow '
+          "requires it; decode bytes with errors='backslashreplace'."
+        )
   # The constructor of TFF's class has called the function once.
   model_fn = checked(made.model_fn, task.place, calls=1)
   return tff.simulation.baselines.BaselineTask(made.datasets, model_fn)
+
+
+def _is_utf_8(text: str) -> bool:
+  return text == text.encode('utf-8', 'replace').decode('utf-8')
 
 
 def _explained(error: BaseException) -> BaseException:

@@ -14,8 +14,8 @@ import importlib
 import importlib.metadata
 import os
 import pkgutil
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Generic, Optional, TypeVar
 
 from tff_adaptive import errors
 
@@ -53,14 +53,20 @@ def load() -> None:
 class Table(Mapping[str, Row], Generic[Row]):
   """A registry of entries by name, the package's own first."""
 
-  def __init__(self, packages: Iterable[str]):
+  def __init__(
+    self,
+    packages: Iterable[str],
+    add_more: Optional[Callable[[Any], None]] = None,
+  ):
     """Initializes an empty table.
 
     Args:
       packages: Packages whose modules, at any depth, add entries when imported.
+      add_more: Called with the table before its first read, to add others.
     """
     self._rows: dict[str, Row] = {}
     self._packages = tuple(packages)
+    self._add_more = add_more
     self._is_complete = False
 
   def _load(self) -> None:
@@ -75,6 +81,8 @@ class Table(Mapping[str, Row], Generic[Row]):
         for module in inside:
           importlib.import_module(module.name)
       load()
+      if self._add_more is not None:
+        self._add_more(self)
     except Exception:
       self._is_complete = False
       raise

@@ -1,13 +1,75 @@
-"""Parquet, Feather and Arrow files."""
+"""Parquet, Feather and Arrow files, and datasets saved by Hugging Face."""
 
 from __future__ import annotations
 
+import json
 import pathlib
+from typing import Any
 
 import numpy as np
 import pandas
 
 from tasks.formats import data_files
+
+_STATE, _INFO = 'state.json', 'dataset_info.json'
+
+
+def is_saved(folder: pathlib.Path) -> bool:
+  """Returns whether Hugging Face's `save_to_disk` wrote a folder."""
+  return (folder / _STATE).exists()
+
+
+def read_saved(folder: pathlib.Path) -> pandas.DataFrame:
+  """Reads a saved dataset; numbers of classes become their names.
+
+  Raises:
+    DataError: If it is damaged, or refers to files in other places.
+  """
+  state = _json(folder / _STATE)
+  if state.get('_indices_files') or state.get('_indices_data_files'):
+    raise data_files.DataError(
+      f'{folder}: it selects rows by a file of indices; call flatten_indices() '
+      'before save_to_disk().'
+    )
+  try:
+    files = [entry['filename'] for entry in state['_data_files']]
+    # Confined to this folder, whatever path is given.
+    named = [isinstance(f, str) and pathlib.Path(f).name == f for f in files]
+  except (KeyError, TypeError) as e:
+    raise data_files.DataError(
+      f'{folder / _STATE}: a list _data_files of objects with a filename was '
+      'expected.'
+    ) from e
+  if not files or not all(named):
+    raise data_files.DataError(
+      f'{folder / _STATE}: names of files beside it were expected: {files}.'
+    )
+  frame = pandas.concat([read(folder / f) for f in files], ignore_index=True)
+  info = folder / _INFO
+  features = _json(info).get('features', {}) if info.exists() else {}
+  if not isinstance(features, dict):
+    raise data_files.DataError(f'{info}: an object of features was expected.')
+  for name in frame.columns:
+    kind = features.get(name)
+    classes = kind.get('names') if isinstance(kind, dict) else None
+    if isinstance(classes, list):
+      words = frame[name].map(dict(enumerate(map(str, classes))))
+      if (words.isna() & frame[name].notna()).any():
+        raise data_files.DataError(
+          f'{folder}, column {name!r}: {frame[name].min()} to '
+          f'{frame[name].max()} are no numbers of the {len(classes)} classes '
+          f'that {_INFO} names.'
+        )
+      frame[name] = words
+  return frame
+
+
+def _json(path: pathlib.Path) -> dict[str, Any]:
+  with data_files.reading(path, 'JSON file'):
+    found = json.loads(path.read_text(encoding='utf-8'))
+  if not isinstance(found, dict):
+    raise data_files.DataError(f'{path}: an object of JSON was expected.')
+  return found
 
 
 def read(path: pathlib.Path) -> pandas.DataFrame:
@@ -43,10 +105,14 @@ def read(path: pathlib.Path) -> pandas.DataFrame:
     table.validate(full=True)
     data_files.check_size(path, table.nbytes)
     # An index of pandas stays a column.
-    frame = table.to_pandas(ignore_metadata=True)
-    for name, kind in zip(table.column_names, table.schema.types, strict=True):
-      if pyarrow.types.is_nested(kind):  # Lists, instead of arrays of arrays.
-        frame[name] = pandas.Series(
-          table.column(name).to_pylist(), dtype=object
-        )
-    return frame.replace({None: np.nan})
+    flat = [
+      name
+      for name, kind in zip(table.column_names, table.schema.types, strict=True)
+      if not pyarrow.types.is_nested(kind)
+    ]
+    frame = table.select(flat).to_pandas(ignore_metadata=True)
+    for name in table.column_names:
+      if name not in flat:
+        nested = table.column(name).to_pylist()
+        frame[name] = pandas.Series(nested, dtype=object)
+    return frame[table.column_names].replace({None: np.nan})

@@ -1,7 +1,7 @@
 """Reader of tables of examples: rows with features, a label and a client.
 
 A table is a CSV file, a Parquet, Feather or Arrow file, an .npz archive of
-arrays, or a folder of files
+arrays, a dataset that Hugging Face's `save_to_disk` wrote, or a folder of files
 or of images. In a folder each file is a client, unless names say that they are
 pieces of one table or splits (train, test, validation).
 """
@@ -129,7 +129,7 @@ def _sources(path: pathlib.Path) -> list[_Source]:
     folder = path.is_dir()
   except (OSError, ValueError):  # An impossible path.
     folder = False
-  if not folder:
+  if not folder or arrow.is_saved(path):
     return [_Source(path)]
   files = sorted(path.glob('*.csv')) or sorted(
     p for p in path.iterdir() if p.suffix in data_files.ARROW
@@ -255,6 +255,8 @@ def _read_source(
     frame = arrow.read(path)
   elif not path.is_dir():
     frame = _read_csv(path, names)
+  elif arrow.is_saved(path):
+    frame = arrow.read_saved(path)
   else:
     if names.client or names.features or names.words or names.text:
       _wrong(

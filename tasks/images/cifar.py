@@ -103,26 +103,30 @@ def read_jpegs(
     DataError: If the file is missing, truncated or of another format, or an
       image is damaged or of another size.
   """
-  with data_files.reading(path, 'file of JPEGs', get):
-    content = path.read_bytes()
-    if content[:8] != _JPEGS_MAGIC:
-      raise ValueError(f'it begins with {content[:8]!r}')
-    (count,) = struct.unpack_from('<I', content, 8)
-    labels = np.frombuffer(content, np.uint8, count, 12)
-    lengths = np.frombuffer(content, '<u4', count, 12 + count).astype(np.int64)
-    ends = 12 + 5 * count + np.cumsum(lengths)
-    if not count or len(content) != ends[-1]:
-      raise ValueError(f'it has {len(content)} bytes for {count} images')
-    files = [content[e - n : e] for e, n in zip(ends, lengths, strict=True)]
-    dataset = tf.data.Dataset.from_tensor_slices(np.array(files, object))
-    dataset = dataset.map(
-      preprocessing.decode_jpeg, num_parallel_calls=tf.data.AUTOTUNE
+  content = _read(path, get)
+  if content[:8] != _JPEGS_MAGIC:
+    raise data_files.DataError(
+      f'{path} must begin with {_JPEGS_MAGIC!r}, but begins with '
+      f'{content[:8]!r}. {get}'
     )
-    images = np.concatenate(list(dataset.batch(500).as_numpy_iterator()))
-    if images.shape[1:] != (32, 32, 3):
-      raise ValueError(f'its images have the shape {images.shape[1:]}')
+  (count,) = struct.unpack_from('<I', content.ljust(12, b'\0'), 8)
+  begin = 12 + 5 * count
+  if len(content) < begin:
+    raise data_files.DataError(
+      f'{path} is cut short: the list of its {count} images needs {begin} '
+      f'bytes, it has {len(content)}. {get}'
+    )
+  labels = np.frombuffer(content, np.uint8, count, 12)
   _check_labels(path, labels, num_classes)
-  return images, labels
+  lengths = np.frombuffer(content, '<u4', count, 12 + count).astype(np.int64)
+  ends = begin + np.cumsum(lengths)
+  if not count or len(content) != ends[-1]:
+    raise data_files.DataError(
+      f'{path} should have {ends[-1] if count else "some"} bytes for '
+      f'{count} images, but has {len(content)}. {get}'
+    )
+  files = [content[e - n : e] for e, n in zip(ends, lengths, strict=True)]
+  return _decode(path, files, get), labels
 
 
 def to_arrays(
@@ -253,6 +257,30 @@ def _check_labels(
       f'{path}, record {wrong[0]}: a label below {num_classes} was expected, '
       f'got {labels[wrong[0]]}.'
     )
+
+
+def _decode(path: pathlib.Path, files: list[bytes], get: str) -> np.ndarray:
+  # Accepts any small size, so that errors can name it.
+  decode = lambda file: preprocessing.decode_jpeg(file, max_pixels=1 << 20)
+  dataset = tf.data.Dataset.from_tensor_slices(np.array(files, object))
+  dataset = dataset.map(decode, num_parallel_calls=tf.data.AUTOTUNE).batch(500)
+  try:
+    images = np.concatenate(list(dataset.as_numpy_iterator()))
+    if images.shape[1:] == (32, 32, 3):
+      return images
+  except tf.errors.InvalidArgumentError:
+    pass  # The loop below finds the damaged image.
+  for i, file in enumerate(files):
+    try:
+      height, width, _ = decode(file).shape
+    except tf.errors.InvalidArgumentError as e:
+      raise data_files.DataError(f'{path}, image {i} is damaged. {get}') from e
+    if (height, width) != (32, 32):
+      raise data_files.DataError(
+        f'{path}, image {i}: 32 x 32 pixels were expected, got {height} x '
+        f'{width}. {get}'
+      )
+  raise AssertionError('All images are whole, but could not be put together.')
 
 
 _CIFAR_10_CLASSES = 10

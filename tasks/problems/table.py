@@ -94,8 +94,9 @@ class Table(shared.Divided):
 
   path: Optional[str] = None
   """A CSV file whose first line names the columns, a Parquet or Arrow file, a
-  folder of such files or of folders of images, or an .npz archive of arrays.
-  Files or folders called train, test and validation are splits."""
+  folder of such files or of folders of images, a dataset that Hugging Face's
+  `save_to_disk` wrote, or an .npz archive of arrays. Files or folders called
+  train, test and validation are splits."""
 
   label: str = 'label'
   """Column or array with the labels."""
@@ -401,8 +402,8 @@ def _path(path: Optional[str], cache_dir: Optional[str]) -> pathlib.Path:
   if path is None:
     raise parameters.ParameterError(
       'path',
-      '{} must be given: a file (CSV, Parquet, Arrow or .npz), or a folder of '
-      'such files or of folders of images.',
+      '{} must be given: a file (CSV, Parquet, Arrow or .npz), a folder of '
+      'such files or of folders of images, or a saved dataset.',
     )
   return pathlib.Path(cache_dir or '', path).expanduser()
 

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import subprocess
 import sys
 
 import pytest
@@ -143,6 +144,38 @@ def test_help_tells_its_flags(place, capsys):
   assert f'Of --task={place}:' in text
   assert '  --hospital_sites\n      Number of hospitals. Default: 4.' in text
   assert command_line.main(['--task=own_points:wrong', '--help']) == 2
+
+
+@pytest.mark.exhaustive
+def test_an_entry_point_names_a_task(tmp_path):
+  own_tasks.write(tmp_path, 'installed_points')
+  info = tmp_path / 'mine-1.0.dist-info'
+  info.mkdir()
+  (info / 'METADATA').write_text('Metadata-Version: 2.1\nName: mine\n')
+
+  def run(entries, *arguments):
+    (info / 'entry_points.txt').write_text(f'[tff_adaptive.tasks]\n{entries}')
+    return subprocess.run(
+      [sys.executable, str(_MAIN), *arguments],
+      env={**os.environ, 'PYTHONPATH': str(tmp_path)},
+      capture_output=True,
+      text=True,
+      check=False,
+    )
+
+  both = 'clinic = installed_points:hospital\nlost = installed_points:nothing\n'
+  listed = run(both, 'list')
+  assert listed.returncode == 0, listed.stderr
+  assert '  clinic                Points of hospitals, of two' in listed.stdout
+  assert 'The task that installed_points:nothing returns' in listed.stdout
+  wrong = run(both, '--task=clinic', '--clinic_sites=x')
+  assert wrong.returncode == 2
+  assert wrong.stderr == "--clinic_sites must be a whole number, got 'x'.\n"
+  lost = run(both, '--task=lost')
+  assert lost.returncode == 2 and 'defines no function nothing' in lost.stderr
+  taken = run('digits = installed_points:hospital\n', 'list')
+  assert taken.returncode == 2 and 'entry point digits' in taken.stderr
+  assert len(taken.stderr.splitlines()) == 1
 
 
 _SMALL = ('--total_rounds=2', '--rounds_per_eval=1', '--clients_per_round=2')

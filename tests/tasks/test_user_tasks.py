@@ -1,6 +1,7 @@
 """Functions that people name, and their arguments."""
 
 import inspect
+import os
 import sys
 
 import pytest
@@ -150,6 +151,17 @@ def test_what_fails_on_import_is_told_with_its_line(module):
   assert message.endswith('.py).') and '(line 4 of ' in message
 
 
+def test_a_task_that_leaves_the_current_folder(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.setattr(sys, 'path', [str(tmp_path), *sys.path])
+  (tmp_path / 'own_moves.py').write_text(
+    'import os\ndef moves():\n  os.chdir("/")\n  return 3\n'
+  )
+  with pytest.raises(tasks.OwnCodeError, match='changes the current folder'):
+    tasks.create('own_moves:moves')
+  assert os.getcwd() == str(tmp_path)
+
+
 _THIRD_CALL = """
 import collections
 import numpy as np
@@ -203,3 +215,9 @@ def test_a_keras_3_model_of_a_task(module):
   name = module(_THIRD_CALL.replace('KERAS', "__import__('keras')"), 'own_k3')
   with pytest.raises(tasks.OwnCodeError, match='use tff_adaptive'):
     tasks.create(f'{name}:points')
+
+
+def test_an_id_that_tensorflow_cannot_hold(module):
+  text = _THIRD_CALL.replace('KERAS', 'tf.keras').replace("'b':", "'b\\udce9':")
+  with pytest.raises(tasks.OwnCodeError, match='is not UTF-8'):
+    tasks.create(f'{module(text, "own_ids")}:points')

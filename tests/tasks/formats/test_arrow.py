@@ -1,7 +1,8 @@
-"""Parquet and Arrow, in files that are written here."""
+"""Parquet, Arrow and saved datasets, in files that are written here."""
 
 import decimal
 import io
+import json
 
 import numpy as np
 import pytest
@@ -117,36 +118,76 @@ def _png(level, size=(6, 4), mode='RGB'):
   return file.getvalue()
 
 
+def save_to_disk(folder, table, features, **state):
+  """Writes what `Dataset.save_to_disk` of Hugging Face's datasets writes."""
+  folder.mkdir()
+  half = len(table) // 2
+  files = []
+  for i, part in enumerate((table[:half], table[half:])):
+    name = f'data-{i:05}-of-00002.arrow'
+    with pyarrow.ipc.new_stream(str(folder / name), table.schema) as writer:
+      writer.write_table(part)
+    files.append({'filename': name})
+  state = {
+    '_data_files': files,
+    '_fingerprint': '5c2bb0c1',
+    '_format_columns': None,
+    '_format_type': None,
+    '_split': None,
+    **state,
+  }
+  (folder / 'state.json').write_text(json.dumps(state))
+  info = {'builder_name': 'made_up', 'features': features}
+  (folder / 'dataset_info.json').write_text(json.dumps(info))
+  return folder
+
+
+_FEATURES = {
+  'image': {'_type': 'Image'},
+  'label': {'names': ['cat', 'dog'], '_type': 'ClassLabel'},
+}
+
+
 def _pictures(**changed):
   image = [{'bytes': _png((i, 0, 9)), 'path': None} for i in range(4)]
   return pyarrow.table({'image': image, 'label': [0, 1, 1, 0], **changed})
 
 
-def test_a_column_of_images(tmp_path):
-  path = _write(_pictures(), tmp_path / 'pets.arrow')
-  found = tables.read(path, _NAMES)
-  assert found.labels.tolist() == [0, 1, 1, 0] and found.clients is None
+def test_a_saved_dataset(tmp_path):
+  folder = save_to_disk(tmp_path / 'pets', _pictures(), _FEATURES)
+  found = tables.read(folder, _NAMES)
+  assert found.labels.tolist() == ['cat', 'dog', 'dog', 'cat']
+  assert found.clients is None
   assert found.numbers.shape == (4, 4, 6, 3)
   assert found.numbers[2, 0, 0].tolist() == [2, 0, 9]
   assert found.columns[0].kind == 'image'
-  small = tables.read(path, tables.Names('label', image_size=2))
+  small = tables.read(folder, tables.Names('label', image_size=2))
   assert small.numbers.shape == (4, 2, 2, 3)
-  # A path in a file is not opened.
+  text = pyarrow.table({'text': ['a b', None, 'c', 'd'], 'label': [0, 1, 1, 0]})
+  texts = save_to_disk(tmp_path / 'texts', text, {'label': _FEATURES['label']})
+  found = tables.read(texts, tables.Names('label', text='text'))
+  assert found.words['text'].tolist() == ['a b', '', 'c', 'd']
+  assert (found.columns[0].kind, found.columns[0].missing) == ('text', 1)
+
+
+def test_no_file_elsewhere_is_opened(tmp_path):
+  """Neither one that the state names, nor one that an image names."""
+  secret = _write(_pictures(), tmp_path / 'secret.arrow')
+  for name in (f'../{secret.name}', str(secret), 5):
+    folder = tmp_path / 'outside'
+    save_to_disk(folder, _pictures(), {}, _data_files=[{'filename': name}])
+    with pytest.raises(data_files.DataError, match='beside it'):
+      tables.read(folder, _NAMES)
+    for path in folder.iterdir():
+      path.unlink()
+    folder.rmdir()
   (tmp_path / 'x.png').write_bytes(_png((1, 1, 1)))
   image = [{'bytes': None, 'path': str(tmp_path / 'x.png')}] * 4
-  path = _write(_pictures(image=image), tmp_path / 'named.arrow')
+  named = save_to_disk(tmp_path / 'named', _pictures(image=image), _FEATURES)
   with pytest.raises(
     data_files.DataError, match=r"row 1, .*x\.png, column 'image': the b"
   ):
-    tables.read(path, _NAMES)
-
-
-def test_a_column_of_text(tmp_path):
-  table = pyarrow.table({'text': ['a b', None, 'c'], 'label': [0, 1, 1]})
-  path = _write(table, tmp_path / 'texts.parquet')
-  found = tables.read(path, tables.Names('label', text='text'))
-  assert found.words['text'].tolist() == ['a b', '', 'c']
-  assert (found.columns[0].kind, found.columns[0].missing) == ('text', 1)
+    tables.read(named, _NAMES)
 
 
 @pytest.mark.parametrize(
@@ -214,6 +255,35 @@ def test_damaged_files_are_named(tmp_path):
       assert str(path) in str(e.value) and '\n' not in str(e.value)
   with pytest.raises(data_files.DataError, match='There is no file'):
     tables.read(tmp_path / 'none.parquet', _NAMES)
+  folder = save_to_disk(tmp_path / 'pets', _pictures(), _FEATURES)
+  for name, text, told in (
+    ('state.json', '{', 'no whole JSON file'),
+    ('state.json', '[]', 'an object of JSON'),
+    ('state.json', '{}', 'a list _data_files'),
+    ('dataset_info.json', '{"features": 3}', 'an object of features'),
+    (
+      'dataset_info.json',
+      '{"features": {"label": {"names": ["cat"]}}}',
+      'no numbers of the 1 classes',
+    ),
+  ):
+    before = (folder / name).read_text()
+    (folder / name).write_text(text)
+    with pytest.raises(data_files.DataError, match=told):
+      tables.read(folder, _NAMES)
+    (folder / name).write_text(before)
+  indices = save_to_disk(
+    tmp_path / 'i', _pictures(), {}, _indices_files=[{'filename': 'x'}]
+  )
+  with pytest.raises(data_files.DataError, match='flatten_indices'):
+    tables.read(indices, _NAMES)
+  splits = tmp_path / 'splits'
+  splits.mkdir()
+  (splits / 'dataset_dict.json').write_text('{"splits": ["train", "test"]}')
+  for name, count in (('train', 4), ('test', 2)):
+    save_to_disk(splits / name, _pictures()[:count], _FEATURES)
+  found = tables.read(splits, _NAMES)
+  assert sorted(found.split.tolist()) == ['test'] * 2 + ['train'] * 4
 
 
 def test_without_pyarrow_a_sentence_says_what_to_install(tmp_path, monkeypatch):

@@ -16,6 +16,8 @@ from tff_adaptive.lab.flags import runtime_flags
 
 def _task(name: str) -> str:
   info = tasks.info(name)
+  if info.own:
+    return f'{tasks.summary(name)} (from {info.place}).'
   text = f'{info.summary} {info.model}. {info.clients}.'
   files = f' Reads {", ".join(info.files)} in --cache_dir.'
   return text + files if info.files else text

@@ -105,6 +105,17 @@ class Leaderboard:
       if entry.protocol.untuned
     }
 
+  @functools.cached_property
+  def ahead(self) -> Mapping[str, Sequence[str]]:
+    """The methods that each is significantly ahead of, by name."""
+    scores = self.scores()
+    return {
+      name: [
+        o for o, d in scoring.apart_from(name, scores).items() if d.value < 0
+      ]
+      for name in scores
+    }
+
   def diverged(self, name: str) -> float:
     """Returns how often what tuning selects diverges on a fresh seed."""
     entry = self.entries[name]
@@ -177,12 +188,10 @@ def _trained(entry: entries_lib.Entry, workloads: Sequence[str]) -> list[str]:
 def main_table(board: Leaderboard) -> Table:
   """Tabulates scores, and what the evidence separates."""
   scores, untuned = board.scores(), board.untuned()
-  best = next(iter(scores), '')
-  behind = {n for n in scores if n in scoring.ahead_of(best, scores)}
+  behind = next(iter(board.ahead.values()), [])  # Of the first.
   rows = []
   for name, found in scores.items():
     low, high = found.interval
-    ahead = [board.printed(n) for n in scoring.ahead_of(name, scores)]
     over = ['', '', '']
     if BASELINE in scores and name != BASELINE:
       d = scoring.difference(found, scores[BASELINE])
@@ -196,7 +205,7 @@ def main_table(board: Leaderboard) -> Table:
         f'{scoring.cost_factor(found.total):.2f}',
         *over,
         'yes' if name in behind else '',
-        f'{len(ahead)}',
+        f'{len(board.ahead[name])}',
         f'{100 * board.diverged(name):.0f} %',
         f'{untuned[name].total:.3f}' if name in untuned else '',
       ]
@@ -210,12 +219,11 @@ def main_table(board: Leaderboard) -> Table:
 
 def ahead_table(board: Leaderboard) -> Table:
   """Tabulates which methods each is significantly ahead of."""
-  scores = board.scores()
-  rows = []
-  for name in scores:
-    behind = [board.printed(n) for n in scoring.ahead_of(name, scores)]
-    if behind:
-      rows.append([board.printed(name), ', '.join(behind)])
+  rows = [
+    [board.printed(name), ', '.join(map(board.printed, behind))]
+    for name, behind in board.ahead.items()
+    if behind
+  ]
   return Table(('method', 'ahead of'), rows)
 
 
@@ -241,12 +249,13 @@ def cases(board: Leaderboard) -> list[tuple[str, str, Sequence[str]]]:
   Returns:
     Of each case a description, the measure of cost and the workloads.
   """
-  known = {w.name: w for group in workloads_lib.GROUPS.values() for w in group}
   found: list[tuple[str, str, Sequence[str]]] = [
     (
       described,
       workloads_lib.HEADLINE,
-      [w for w in board.workloads if trait in known[w].traits],
+      [
+        w for w in board.workloads if trait in workloads_lib.choose(w)[0].traits
+      ],
     )
     for trait, described in workloads_lib.TRAITS.items()
   ]
@@ -263,21 +272,16 @@ def case_table(board: Leaderboard) -> Table:
   rows = []
   for described, measure, workloads in cases(board):
     scores = board.scores(measure=measure, workloads=workloads)
-    found = []
+    found: list[tuple[str, scoring.Difference]] = []
     if BASELINE in scores:
-      differences = {
-        name: scoring.difference(of, scores[BASELINE])
-        for name, of in scores.items()
-        if name != BASELINE
-      }
-      ahead = scoring.holm({n: d.p for n, d in differences.items()})
-      found = sorted(
-        (n for n in ahead if differences[n].value > 0),
-        key=lambda n: -differences[n].value,
-      )
+      found = [
+        (name, d)
+        for name, d in scoring.apart_from(BASELINE, scores).items()
+        if d.value > 0
+      ]
+      found.sort(key=lambda item: -item[1].value)
     cells = []
-    for name in found[:_MOST_NAMED]:
-      d = differences[name]
+    for name, d in found[:_MOST_NAMED]:
       value, low, high = map(_saved, (d.value, d.low, d.high))
       cells.append(f'{board.printed(name)} {value} ({low} to {high})')
     if more := len(found) - len(cells):

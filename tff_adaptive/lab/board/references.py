@@ -87,7 +87,8 @@ def _of_workload(
   start = float(np.median(untrained))
   finals = {n: [r.final for r in runs] for n, runs in tuned.items()}
   medians = {n: float(np.median(losses)) for n, losses in finals.items()}
-  targets = scoring.targets(start, scoring.reference_loss(finals))
+  reached = scoring.reference_loss(finals)
+  targets = scoring.targets(start, reached)
   costs = {}
   for measure in records_lib.MEASURES:
     curves = {n: [r.curve(measure) for r in runs] for n, runs in tuned.items()}
@@ -97,7 +98,7 @@ def _of_workload(
     'hash': workloads_lib.choose(name)[0].hash,
     'made_with': dict(baselines[0].made_with[name]),
     'untrained': start,
-    'reference': min(medians.values()),
+    'reference': reached,
     'of': min(medians, key=lambda n: medians[n]),
     'medians': medians,
     'targets': [float(target) for target in targets],

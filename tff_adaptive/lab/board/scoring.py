@@ -328,16 +328,18 @@ def difference(one: Scores, other: Scores) -> Difference:
   )
 
 
-def ahead_of(name: str, entries: Mapping[str, Scores]) -> list[str]:
-  """Returns the methods that one is ahead of, at 5 % after Holm's correction
-  for its comparisons with all others."""
+def apart_from(
+  name: str, entries: Mapping[str, Scores]
+) -> dict[str, Difference]:
+  """Returns the differences of other methods from one that are significant, at
+  5 % after Holm's correction for all of them."""
   found = {
-    other: difference(entries[name], scores)
+    other: difference(scores, entries[name])
     for other, scores in entries.items()
     if other != name
   }
-  significant = holm({other: d.p for other, d in found.items()})
-  return [o for o, d in found.items() if o in significant and d.value > 0]
+  significant = _holm({other: d.p for other, d in found.items()})
+  return {o: d for o, d in found.items() if o in significant}
 
 
 def cost_factor(score: float) -> float:
@@ -355,7 +357,7 @@ def _p_value(differences: np.ndarray) -> float:
   return min(1.0, 2 * (min(sides) + 1) / (count + 1))
 
 
-def holm(p: Mapping[str, float]) -> set[str]:
+def _holm(p: Mapping[str, float]) -> set[str]:
   """Returns the names that are significant after Holm's correction."""
   significant: set[str] = set()
   for rank, name in enumerate(sorted(p, key=lambda n: p[n])):

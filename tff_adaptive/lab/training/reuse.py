@@ -56,10 +56,7 @@ def clear() -> None:
 
 def task(key: Hashable, make: Callable[[], _Value]) -> _Value:
   """Returns a prepared task, prepared on first use."""
-  with _lock:
-    if key not in _tasks:
-      _tasks[key] = make()
-    return _tasks[key]
+  return _get(key, make, _tasks)
 
 
 def process(key: Hashable, make: Callable[[], _Value]) -> _Value:

@@ -236,25 +236,30 @@ def traced_on_host(
 ) -> Callable[..., Any]:
   """Compiles a function of the input pipeline, which runs on the host.
 
-  Where there is a GPU, TensorFlow takes what a function returns to be there,
-  data sets too. Their iterators would follow, and crash: batches are in the
-  host's memory.
-
   Args:
     function: The function.
     input_signature: That of `tf.function`.
     autograph: That of `tf.function`. Off for this project's own functions: it
       would convert loops over epochs.
   """
-  traced = tf.function(
-    function, input_signature=input_signature, autograph=autograph
+  return on_host(
+    tf.function(function, input_signature=input_signature, autograph=autograph)
   )
 
-  def on_host(*arguments: Any) -> Any:
+
+def on_host(traced: Callable[..., Any]) -> Callable[..., Any]:
+  """Has a traced function of the input pipeline run on the host.
+
+  Where there is a GPU, TensorFlow takes what a function returns to be there,
+  data sets too. Their iterators would follow, and crash: batches are in the
+  host's memory.
+  """
+
+  def call(*arguments: Any) -> Any:
     with tf.device('/device:CPU:0'):
       return traced(*arguments)
 
-  return on_host
+  return call
 
 
 def seedable(

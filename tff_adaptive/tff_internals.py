@@ -261,6 +261,16 @@ def keras_model_of(
   return getattr(model, '_keras_model', None)
 
 
+def is_in_graph_mode(model: tff.learning.models.VariableModel) -> bool:
+  """Returns whether Keras treats a model that was built eagerly as of a graph.
+
+  Keras 2 changes the bases of its classes, for all models, whenever one is
+  built in a graph, and back when one is built eagerly.
+  """
+  bases = type(keras_model_of(model)).__mro__
+  return any(base.__module__.endswith('_v1') for base in bases)
+
+
 def compute_dtypes(model: tff.learning.models.VariableModel) -> set[str]:
   """Returns the dtypes in which the layers of a Keras model compute."""
   keras_model = keras_model_of(model)

@@ -382,3 +382,19 @@ def test_import_of_the_package_loads_neither_tensorflow_nor_the_rest():
     ' else 0)'
   )
   subprocess.run([sys.executable, '-c', program], cwd=_ROOT, check=True)
+
+
+def test_only_what_the_runtime_returned_goes_back_without_a_copy(context):
+  @tff.tensorflow.computation(tff.TensorType(np.float32, [16]))
+  def unchanged(x):
+    return tf.identity(x)
+
+  mine = np.ones([16], np.float32)
+  returned = unchanged(mine)
+  mine[:] = 2
+  np.testing.assert_array_equal(returned, np.ones(16))
+  with pytest.raises(ValueError, match='read-only'):
+    returned[0] = 3
+  assert np.shares_memory(unchanged(returned), returned)
+  part = np.broadcast_to(np.float32(1), [16])  # Read-only, but not its own.
+  assert not np.shares_memory(unchanged(part), part)

@@ -50,22 +50,14 @@ def draw(
   """
   found = seeds.seed_32(seed, 'initial weights')
 
-  built = []
-
   def drawn() -> tff.learning.models.ModelWeights:
     tff_internals.set_random_seed(found)
-    built.append(model_fn())
-    return _arrays_of(built[0])
+    return _arrays_of(model_fn())
 
   if key is None:
     weights = drawn()
   else:
     weights = reuse.initial_weights((key, found), drawn)
-  if not built:
-    # Composing a process builds models in graphs, by which Keras makes models
-    # that were built eagerly unusable, such as the evaluator's, until another
-    # one is built eagerly.
-    model_fn()
   # Alike whether weights were drawn now or before.
   tff_internals.set_random_seed(found, drawn=False)
   return tf.nest.map_structure(np.copy, weights)

@@ -5,6 +5,7 @@ import functools
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -186,6 +187,12 @@ class DatasetCache:
     )
     self._budget = _FreeBytes(max_bytes)
     self._lock = threading.Lock()
+    # Clients' rows, their type and tensors: those of a cohort are often shared.
+    self._flat: tuple[Any, Any, Sequence[tf.Tensor] | None] = None, None, None
+
+  def forget_rows(self) -> None:
+    """Drops the rows of the last cohort."""
+    self._flat = None, None, None
 
   @property
   def free_bytes(self) -> int:
@@ -231,7 +238,10 @@ class DatasetCache:
     element = type_spec.element
     make_dataset = functools.partial(_make_variant, value, type_spec)
     if isinstance(value, rows_lib.RowBatches):
-      flat = tff_datasets.flat_rows(value.rows, element)
+      rows_before, element_before, flat = self._flat
+      if value.rows is not rows_before or element is not element_before:
+        flat = tff_datasets.flat_rows(value.rows, element)
+        self._flat = value.rows, element, flat
       if flat is not None:
         rows = ClientRows(flat, value.begin, value.end, value.batch_size)
         return ClientData(make_dataset, rows)

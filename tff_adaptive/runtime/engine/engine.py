@@ -122,6 +122,7 @@ class Engine:
       count = self._default_num_clients
     run = invocation.Invocation(self.resources, executable, count, cancellation)
     signature.ingest(argument, run.server, run.clients)
+    self.datasets.forget_rows()
     with executable.lock:
       run.execute()
     return signature.restore(run.server, run.clients)

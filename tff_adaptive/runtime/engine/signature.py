@@ -176,8 +176,11 @@ def _compile_result(
   """
   if isinstance(value, nodes_lib.PlacedValue):
     slots = [leaf.slot for leaf in nodes_lib.flatten(value.value)]
-    restore = values.compile_restore(type_spec.member)
-    if type_spec.placement is tff.CLIENTS and not type_spec.all_equal:
+    of_clients = type_spec.placement is tff.CLIENTS and not type_spec.all_equal
+    # Those of clients that trained together are parts of common tensors, which
+    # a client's own would keep in memory.
+    restore = values.compile_restore(type_spec.member, copy=of_clients)
+    if of_clients:
       return lambda server, clients: [
         restore(
           iter(

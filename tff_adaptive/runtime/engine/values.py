@@ -17,6 +17,7 @@ import tensorflow_federated as tff
 
 from tff_adaptive.runtime import failures
 from tff_adaptive.runtime import tff_datasets
+from tff_adaptive.runtime import tff_functions
 from tff_adaptive.runtime import tff_names
 
 # A Python value of a TFF type, in any container that TFF accepts.
@@ -161,7 +162,7 @@ def compile_tensor(
   def convert(value: PythonValue) -> tf.Tensor:
     kind = type(value)
     if kind is np.ndarray and value.dtype == dtype and value.shape == exact:
-      return tf.constant(value)
+      return tff_functions.tensor_of(value)
     if kind is scalar:
       return tf.constant(value)
     if value is UNREAD:
@@ -182,11 +183,13 @@ def compile_tensor(
   return convert
 
 
-def compile_restore(type_spec: tff.Type) -> Restore:
+def compile_restore(type_spec: tff.Type, copy: bool = False) -> Restore:
   """Compiles the conversion of tensors to a Python value.
 
   Args:
     type_spec: An unplaced type; its Python containers are used.
+    copy: Whether arrays are copies. Else they share the tensors' memory, and
+      are read-only, as TFF's are.
 
   Returns:
     A function that maps an iterator over tensors to NumPy values,
@@ -194,7 +197,7 @@ def compile_restore(type_spec: tff.Type) -> Restore:
   """
   if isinstance(type_spec, tff.StructType):
     parts = [
-      compile_restore(element)
+      compile_restore(element, copy)
       for _, element in tff_names.struct_items(type_spec)
     ]
     pack = compile_pack(type_spec)
@@ -204,7 +207,14 @@ def compile_restore(type_spec: tff.Type) -> Restore:
     return lambda leaves: tff_datasets.dataset_from_variant(
       next(leaves), element_type
     )
-  return lambda leaves: next(leaves).numpy()
+
+  def restore(leaves: Iterator[tf.Tensor]) -> PythonValue:
+    tensor = next(leaves)
+    if copy or not tensor.shape.rank:
+      return tensor.numpy()
+    return np.asarray(tensor)
+
+  return restore
 
 
 def compile_pack(

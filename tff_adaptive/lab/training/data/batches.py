@@ -21,6 +21,7 @@ from tff_adaptive.lab.training import seeds
 from tff_adaptive.lab.training.data import datasets as data
 from tff_adaptive.lab.training.data import pipelines
 from tff_adaptive.runtime import rows as rows_lib
+from tff_adaptive.runtime import tff_functions
 
 # Memory for the mapped batches of a cohort. A bag of words takes 40 kB a
 # sentence; beyond this limit batches are mapped one at a time.
@@ -232,7 +233,9 @@ class ClientBatches(data.ClientDatasets):
         self._stream(_take(*own), self._seed_of(client, round_number))
         for client, own in drawn.items()
       ]
-    seeds_of = [self._seed_of(client, round_number) for client in drawn]
+    seeds_of: Sequence[Any] = sizes  # Unused.
+    if self._recipe.augment_fn is not None:
+      seeds_of = [self._seed_of(client, round_number) for client in drawn]
     if self._recipe.ragged:
       return [
         self._divide(self._mapped(_take(*own), [size], [seed]), [size])[0]
@@ -332,7 +335,9 @@ class ClientBatches(data.ClientDatasets):
         dataset = dataset.map(map_fn)
       return dataset.with_options(preprocessing.quick_options())
 
-    trace = lambda fn, *specs: preprocessing.traced_on_host(fn, specs)
+    trace = lambda fn, *specs: preprocessing.on_host(
+      tff_functions.DirectFunction(fn, input_signature=specs, autograph=False)
+    )
     self._map = trace(map_at_once, rows_spec)
     self._stream = trace(stream, rows_spec, seed_spec)
     if augment_fn is not None:

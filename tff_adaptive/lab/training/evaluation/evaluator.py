@@ -31,9 +31,6 @@ class Evaluator:
   Metrics are those of the model (TFF adds `loss`, `num_examples` and
   `num_batches`). Batches are evaluated on all cores: each part of the data has
   metric variables of its own, which are summed like those of clients.
-
-  Build evaluators after learning processes: composing a process builds models
-  in graphs, which makes Keras models built eagerly before unusable.
   """
 
   def __init__(self, model_fn: Callable[[], tff.learning.models.VariableModel]):
@@ -42,6 +39,7 @@ class Evaluator:
     Args:
       model_fn: Returns a `tff.learning.models.VariableModel`.
     """
+    self._model_fn = model_fn
     self._model = model_fn()
     self._metrics = tff_internals.eager_metrics(self._model)
     self._begin = tff_functions.DirectFunction(
@@ -104,6 +102,8 @@ class Evaluator:
       depends on the batch size.
     """
     with self._lock:
+      if tff_internals.is_in_graph_mode(self._model):
+        self._model_fn()  # Puts Keras' classes back.
       self._begin(weights)
       self._add_up(batches)
       return self._values()

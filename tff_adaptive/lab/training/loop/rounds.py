@@ -131,6 +131,8 @@ class LearningRounds(Rounds):
     self._whole_updates = whole_updates
     self._client_ids = client_ids
     self.state = state
+    # The state that a model was last read from, and the model.
+    self._read: tuple[Any, Any] = None, None
     self._kept: Optional[client_states_lib.ClientStates] = None
     fresh = getattr(process, 'initialize_client_state', None)
     if fresh is not None:
@@ -186,7 +188,9 @@ class LearningRounds(Rounds):
     return collections.OrderedDict({'clients/count': 0})
 
   def model_weights(self) -> tff.learning.models.ModelWeights:
-    return self._process.get_model_weights(self.state)
+    if self._read[0] is not self.state:
+      self._read = self.state, self._process.get_model_weights(self.state)
+    return self._read[1]
 
   def weights_of(
     self, client: str, weights: tff.learning.models.ModelWeights

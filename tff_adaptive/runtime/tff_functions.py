@@ -94,6 +94,9 @@ class FastFunction:
 
   Its checks and conversions take longer than a small function runs, and the
   engine's arguments already are tensors of the right types.
+
+  Attributes:
+    is_pure: Whether its results follow from its arguments alone.
   """
 
   def __init__(self, concrete: tf.types.experimental.ConcreteFunction) -> None:
@@ -103,6 +106,9 @@ class FastFunction:
     self._concrete = concrete  # Keeps the function registered.
     self._name = concrete.name
     self._num_outputs = len(concrete.outputs)
+    self.is_pure = not any(
+      op.op_def.is_stateful for op in concrete.graph.get_operations()
+    )
     self._context = eager_context.context()
     self._context.ensure_initialized()
     config = tf.compat.v1.ConfigProto.FromString(

@@ -17,6 +17,7 @@ import tree
 
 from tests.runtime import computations
 from tff_adaptive import runtime
+from tff_adaptive.runtime import tff_functions
 from tff_adaptive.runtime.engine import resources
 
 _ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -398,3 +399,27 @@ def test_only_what_the_runtime_returned_goes_back_without_a_copy(context):
   assert np.shares_memory(unchanged(returned), returned)
   part = np.broadcast_to(np.float32(1), [16])  # Read-only, but not its own.
   assert not np.shares_memory(unchanged(part), part)
+
+
+def test_what_has_no_inputs_is_computed_once_unless_it_is_random(context):
+  calls = []
+
+  @tff.tensorflow.computation
+  def drawn():
+    return tf.random.uniform([])
+
+  @tff.tensorflow.computation
+  def zeros():
+    return tf.zeros([3])
+
+  assert drawn() != drawn()
+  run = tff_functions.FastFunction.__call__
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(
+      tff_functions.FastFunction,
+      '__call__',
+      lambda self, *args: calls.append(self) or run(self, *args),
+    )
+    for _ in range(3):
+      np.testing.assert_array_equal(zeros(), np.zeros(3))
+  assert len(calls) == 1

@@ -8,6 +8,10 @@ from tff_adaptive.runtime import tff_functions
 from tff_adaptive.runtime.engine import nodes as nodes_lib
 
 
+# Largest size of outputs that are computed once, as they have no inputs.
+_CONSTANT_BYTES = 16 << 20
+
+
 class Fused:
   """The nodes of one placement and phase as one TensorFlow function.
 
@@ -56,6 +60,8 @@ class Fused:
       leaf for leaf in self.inputs if self._is_replaceable(leaf)
     )
     self._functions: dict[bool, tff_functions.FastFunction] = {}
+    # Zeros to add to, for example.
+    self._constant: list[tf.Tensor] | None = None
 
   def _is_replaceable(self, leaf: nodes_lib.Leaf) -> bool:
     if leaf.spec.dtype != tf.variant:
@@ -96,7 +102,16 @@ class Fused:
       device: Full name of a device; empty means TensorFlow's choice.
       of_rows: Whether all `replaceable` inputs are packed `forms.Rows`.
     """
-    return self._function(of_rows)(arguments, device, cancellation)
+    if self._constant is not None:
+      return self._constant
+    function = self._function(of_rows)
+    outputs = function(arguments, device, cancellation)
+    small = (
+      self.output_bytes is not None and self.output_bytes < _CONSTANT_BYTES
+    )
+    if small and not self.inputs and function.is_pure:
+      self._constant = outputs
+    return outputs
 
   def prepare(self, of_rows: bool) -> None:
     """Traces the function, before several threads call it."""

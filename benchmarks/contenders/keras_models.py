@@ -32,6 +32,19 @@ def network(options, recurrent=lstm_layer) -> tf.keras.Model:
       layers.Dense(128, activation='relu'),
       layers.Dense(workload.CLASSES),
     ]
+  elif options.model == 'cifar':
+    # pfl-research's benchmark of CIFAR-10.
+    parts = [
+      layers.InputLayer([32, 32, 3]),
+      layers.Conv2D(32, 3, activation='relu'),
+      layers.Conv2D(64, 3, activation='relu'),
+      layers.MaxPool2D(2),
+      layers.Dropout(0.25),
+      layers.Flatten(),
+      layers.Dense(128, activation='relu'),
+      layers.Dropout(0.5),
+      layers.Dense(workload.DIGITS),
+    ]
   elif options.model == 'lstm':
     parts = [
       layers.InputLayer([workload.STEPS]),

@@ -140,8 +140,10 @@ def make(options):
     number[0] += 1
 
   def loss():
+    module.eval()
     with torch.no_grad():
       losses = [float(module.loss(*data[client])) for client in data]
+    module.train()
     return sum(losses) / len(losses)
 
   return run, loss

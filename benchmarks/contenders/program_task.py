@@ -20,7 +20,7 @@ from tff_adaptive import parameters
 class Workload(tasks.Options):
   """The workload; the test data are all clients' training data."""
 
-  model: Literal['logistic', 'cnn', 'lstm', 'tag']
+  model: Literal['logistic', 'cnn', 'lstm', 'tag', 'cifar']
   """One of the workload's."""
 
   num_clients: parameters.Count

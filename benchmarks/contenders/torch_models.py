@@ -49,16 +49,20 @@ def layers(options):
       embedding.weight.copy_(torch.tensor(w[0]))
     return [embedding, _LSTM(*w[1:4]), _LSTM(*w[4:7]), _dense(*w[7:])]
   # PyTorch flattens channels first, Keras last.
-  flat = w[4].reshape(12, 12, 64, 128).transpose(2, 0, 1, 3).reshape(-1, 128)
+  size = int((len(w[4]) / 64) ** 0.5)
+  flat = w[4].reshape(size, size, 64, 128).transpose(2, 0, 1, 3)
+  dropout = options.model == 'cifar'
   return [
     _convolution(w[0], w[1]),
     torch.nn.ReLU(),
     _convolution(w[2], w[3]),
     torch.nn.ReLU(),
     torch.nn.MaxPool2d(2),
+    torch.nn.Dropout(0.25 if dropout else 0),
     torch.nn.Flatten(),
-    _dense(flat, w[5]),
+    _dense(flat.reshape(-1, 128), w[5]),
     torch.nn.ReLU(),
+    torch.nn.Dropout(0.5 if dropout else 0),
     _dense(w[6], w[7]),
   ]
 
@@ -75,6 +79,6 @@ def loss(logits, labels):
 def tensors(options, client: int):
   """Makes a client's examples and labels, images with channels first."""
   x, y = workload.arrays(options, client)
-  if options.model == 'cnn':
+  if options.model in ('cnn', 'cifar'):
     x = x.transpose(0, 3, 1, 2)
   return torch.tensor(x), torch.tensor(y)

@@ -89,6 +89,9 @@ def arrays(options, client: int) -> tuple[np.ndarray, np.ndarray]:
   if options.model == 'digits':
     digits = rng.random((count, 8, 8, 1)).astype(np.float32)
     return digits, rng.integers(0, DIGITS, count)
+  if options.model == 'cifar':
+    images = rng.normal(size=(count, 32, 32, 3)).astype(np.float32)
+    return images, rng.integers(0, DIGITS, count)
   if options.model == 'autoencoder':
     pixels = rng.random((count, 784)).astype(np.float32)
     return pixels, pixels
@@ -128,6 +131,16 @@ def start_weights(options) -> list[np.ndarray]:
       (128,),
       (128, CLASSES),
       (CLASSES,),
+    ],
+    'cifar': [
+      (3, 3, 3, 32),
+      (32,),
+      (3, 3, 32, 64),
+      (64,),
+      (14 * 14 * 64, 128),
+      (128,),
+      (128, DIGITS),
+      (DIGITS,),
     ],
     'lstm': [
       (CHARACTERS, _EMBEDDING),

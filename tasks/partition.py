@@ -27,7 +27,6 @@ from typing import Optional, Union
 import numpy as np
 
 from tasks.formats import data_files
-from tasks.formats import weight_files
 
 # Number of examples of each client.
 Sizes = Union[Sequence[int], np.ndarray]
@@ -94,7 +93,7 @@ class Partition:
       DataError: If the file is missing or invalid.
     """
     try:
-      arrays = weight_files.read_npz(path)
+      arrays = data_files.read_npz(path)
       sizes, every = arrays['sizes'], arrays['indices']
       if not (_are_counts(sizes) and _are_counts(every)):
         raise ValueError('sizes and positions must be nonnegative integers')

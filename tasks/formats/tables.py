@@ -23,7 +23,6 @@ from tasks.formats import arrow
 from tasks.formats import columns as columns_lib
 from tasks.formats import data_files
 from tasks.formats import image_folders
-from tasks.formats import weight_files
 
 DEFAULT_CLIENT = 'client'
 # Delimiters; spreadsheets in some locales write semicolons.
@@ -319,7 +318,7 @@ def _read_archive(path: pathlib.Path) -> pandas.DataFrame:
       'it, was expected.'
     )
   found = {}
-  arrays = weight_files.read_npz(path)
+  arrays = data_files.read_npz(path)
   rows = max((len(a) for a in arrays.values() if a.ndim), default=0)
   for name, array in arrays.items():
     where = f'{path}, array {name!r}'

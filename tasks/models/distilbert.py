@@ -11,7 +11,7 @@ from typing import Any, Optional
 
 import tensorflow as tf
 
-from tasks.formats import weight_files
+from tasks.formats import data_files
 
 # The padding token, masked in attention.
 _PADDING = 0
@@ -124,14 +124,14 @@ class _Block(tf.keras.layers.Layer):
 
 def _load(embeddings: Any, blocks: Any, size: Size, weights_dir: str) -> None:
   """Loads all weights of the encoder."""
-  path = weight_files.find(weights_dir, '*.safetensors', 'weights')
-  arrays = weight_files.read_safetensors(path)
+  path = data_files.find(weights_dir, '*.safetensors', 'weights')
+  arrays = data_files.read_safetensors(path)
   # Some checkpoints have the bare encoder, others a model that contains it.
   prefix = 'distilbert.' if any(n.startswith('distil') for n in arrays) else ''
   heads, each = size.heads, size.width // size.heads
 
   def get(name: str, *shape: Any) -> Any:
-    return weight_files.take(arrays, f'{prefix}{name}', shape, path)
+    return data_files.take(arrays, f'{prefix}{name}', shape, path)
 
   def set_norm(norm: Any, name: str) -> None:
     norm.gamma.assign(get(f'{name}.weight', size.width))

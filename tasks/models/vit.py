@@ -12,7 +12,7 @@ from typing import Any, Optional
 import numpy as np
 import tensorflow as tf
 
-from tasks.formats import weight_files
+from tasks.formats import data_files
 
 # Image size in pixels that published weights were trained on.
 PRETRAINED_SIZE = 224
@@ -120,8 +120,8 @@ class _Block(tf.keras.layers.Layer):
 
 def _load(model: Any, blocks: Any, weights_dir: str) -> None:
   """Loads all weights except the classifier's."""
-  path = weight_files.find(weights_dir, '*.npz', 'weights')
-  arrays = dict(weight_files.read_npz(path))
+  path = data_files.find(weights_dir, '*.npz', 'weights')
+  arrays = dict(data_files.read_npz(path))
   names = {
     'embedding/kernel': model.get_layer('embedding').kernel,
     'embedding/bias': model.get_layer('embedding').bias,
@@ -153,7 +153,7 @@ def _load(model: Any, blocks: Any, weights_dir: str) -> None:
   if key in arrays:
     arrays[key] = _resample(arrays[key], names[key].shape[1])
   for name, variable in names.items():
-    variable.assign(weight_files.take(arrays, name, variable.shape, path))
+    variable.assign(data_files.take(arrays, name, variable.shape, path))
 
 
 def _resample(positions: np.ndarray, length: int) -> np.ndarray:

@@ -12,7 +12,7 @@ from tests import tiers
 from tests.recording import specifications
 from tff_adaptive import algorithms
 from tff_adaptive import optimizers
-from tff_adaptive.lab.recording import printed_names
+from tff_adaptive.lab.recording import formatting
 from tff_adaptive.lab.recording.figures import charts
 from tff_adaptive.lab.recording.figures import styles
 from tff_adaptive.lab.report import figures
@@ -117,12 +117,12 @@ def test_charts_are_printed_as_papers_have_them(tmp_path):
 
 def test_every_method_has_a_printed_name_and_nine_a_colour_of_their_own():
   names = [*algorithms.names(), 'centralized']
-  printed = printed_names.methods(names)
+  printed = formatting.methods(names)
   assert len(set(printed.values())) == len(names)
   assert all(printed[name] != name for name in names)
   for side in ('client', 'server'):
     for name in optimizers.names(side):
-      assert printed_names.method(f'fedavg + {name}') != f'FedAvg + {name}'
+      assert formatting.method(f'fedavg + {name}') != f'FedAvg + {name}'
   for start in range(0, len(names) - 9, 4):
     colours = styles.colours(names[start : start + 9])
     assert len(set(colours.values()) - {styles.GREY}) == 9

@@ -9,10 +9,10 @@ import pytest
 _STEPS = """
 import resource, sys, threading
 import numpy as np
-from tff_adaptive.runtime import allocation
+from tff_adaptive.runtime import machine
 
 if 'keep' in sys.argv:
-  allocation.keep_freed_memory()
+  machine.keep_freed_memory()
 
 
 def step():

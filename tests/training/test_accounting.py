@@ -7,7 +7,7 @@ import pytest
 from tests import recorded
 from tff_adaptive import algorithms
 from tff_adaptive import errors
-from tff_adaptive.lab.commands import summary
+from tff_adaptive.lab.commands import train as command
 from tff_adaptive.lab.flags import parsing as flags
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import hooks
@@ -195,7 +195,7 @@ def test_a_private_run_and_its_resumption(parse, tmp_path, capsys):
   run(broken)
   # The noise, too, is the same.
   assert rows(broken) == rows(whole)
-  text = summary.summary(rows(whole), files.RunFolder(whole.folder))
+  text = command.summary(rows(whole), files.RunFolder(whole.folder))
   assert f'epsilon = {epsilons[-1]:.4g} at delta' in text
   capsys.readouterr()
   assert math.isfinite(epsilons[-1])

@@ -16,7 +16,7 @@ from tff_adaptive import errors
 from tff_adaptive import processes
 from tff_adaptive.algorithms import building
 from tff_adaptive.algorithms import methods
-from tff_adaptive.lab.commands import dry_run
+from tff_adaptive.lab.commands import train
 from tff_adaptive.lab.flags import parsing
 from tff_adaptive.lab.training import asynchronous
 from tff_adaptive.lab.training import experiment
@@ -424,13 +424,13 @@ def test_a_process_of_such_a_method_is_refused_too():
 )
 def test_more_than_there_are(tmp_path, arguments, words):
   settings = settings_of(tmp_path, '--algorithm=fedavg', *arguments)
-  for start in (run, dry_run.describe):
+  for start in (run, train.describe):
     with pytest.raises(errors.SettingsError, match=words):
       start(settings)
 
 
 def test_dry_run_says_what_is_in_force(tmp_path):
-  text = dry_run.describe(settings_of(tmp_path, *_APART))
+  text = train.describe(settings_of(tmp_path, *_APART))
   for part in (
     'the server takes a step after every 3 answers',
     '(staleness polynomial)',

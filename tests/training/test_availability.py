@@ -11,7 +11,7 @@ from tests import helpers
 from tests import recorded
 from tests import tiers
 from tff_adaptive import errors
-from tff_adaptive.lab.commands import dry_run
+from tff_adaptive.lab.commands import train
 from tff_adaptive.lab.flags import parsing
 from tff_adaptive.lab.recording import tables
 from tff_adaptive.lab.training import accounting
@@ -310,7 +310,7 @@ def test_more_than_there_are(tmp_path):
   settings = settings_of(
     tmp_path, *_SLOW, '--over_selection=1.1', '--clients_per_round=20'
   )
-  for start in (run, dry_run.describe):
+  for start in (run, train.describe):
     with pytest.raises(errors.SettingsError, match=r'draws 22 .* at most 1\.'):
       start(settings)
 
@@ -345,7 +345,7 @@ def test_privacy_with_dropouts_is_accounted_as_without(tmp_path):
 
 
 def test_dry_run_says_what_is_in_force(tmp_path):
-  text = dry_run.describe(settings_of(tmp_path, *_ALL))
+  text = train.describe(settings_of(tmp_path, *_ALL))
   for part in (
     'clients take 0.07 virtual seconds an example on average (spread 1)',
     '0.4 of the sampled clients drop out',

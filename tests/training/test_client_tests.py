@@ -14,7 +14,7 @@ from tests import helpers
 from tests import recorded
 from tests import tiers
 from tff_adaptive import errors
-from tff_adaptive.lab.commands import summary
+from tff_adaptive.lab.commands import train
 from tff_adaptive.lab.flags import parsing
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.training import experiment
@@ -156,7 +156,7 @@ def test_a_run_that_tests_and_tunes_clients(tmp_path):
   )
   assert after < before
   assert not result.rows[0].get('per_client/clients')
-  text = summary.summary(result.rows, files.RunFolder(settings.folder))
+  text = train.summary(result.rows, files.RunFolder(settings.folder))
   assert 'worst tenth' in text and 'over 4, fine-tuned' in text
   again = settings_of(tmp_path, *arguments, name='again')
   experiment.run(again, say=lambda _: None)

@@ -8,7 +8,6 @@ import pytest
 import main
 from tests.training import test_availability as runs
 from tff_adaptive import algorithms
-from tff_adaptive.lab.training.participation import devices
 from tff_adaptive.lab.training.participation import system_model
 
 # Of the EMNIST CNN, ten steps: a test of the formula.
@@ -22,16 +21,16 @@ _TABLE = {
 
 
 @pytest.mark.parametrize('name', _TABLE)
-@pytest.mark.parametrize('kind', devices.KINDS)
+@pytest.mark.parametrize('kind', system_model.KINDS)
 def test_a_median_link_and_a_mean_phone(name, kind):
   """Drawn numbers are at their medians and means where nothing is spread."""
   down, up, expected = _TABLE[name]
-  figures = devices.KINDS[kind]
+  figures = system_model.KINDS[kind]
   model = system_model.ClientSystemModel(
     seed=0,
     seconds_per_step=figures.seconds_per_step,
     gradients=algorithms.resolve(name).gradients_per_step,
-    link=devices.Link(
+    link=system_model.Link(
       figures.link.mbit_down,
       figures.link.mbit_up,
       latency=figures.link.latency,
@@ -46,7 +45,7 @@ def test_links_are_spread_around_their_medians():
   clients = [f'client {i}' for i in range(4000)]
   model = system_model.ClientSystemModel(
     seed=3,
-    link=devices.Link(mbit_down=8.0, spread_down=0.5, latency=2.0),
+    link=system_model.Link(mbit_down=8.0, spread_down=0.5, latency=2.0),
   )
   model.carry(1_000_000, 1_000_000)
   assert model.timed and not model.per_step

@@ -14,8 +14,7 @@ from tff_adaptive import parameters
 from tff_adaptive import training
 from tff_adaptive.algorithms import building
 from tff_adaptive.algorithms import plan as plan_lib
-from tff_adaptive.lab.commands import dry_run
-from tff_adaptive.lab.commands import summary
+from tff_adaptive.lab.commands import train as command
 from tff_adaptive.lab.flags import parsing as flags
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import hooks
@@ -120,7 +119,7 @@ def test_default_experiment_stopped_and_resumed(tmp_path, stop_in_round):
   assert rows[0]['validation/loss'] != rows[-1]['validation/loss']
   finished = train.prepare(whole)
   assert finished is not None
-  text = summary.summary(finished.rows, files.RunFolder(whole.folder))
+  text = command.summary(finished.rows, files.RunFolder(whole.folder))
   for word in ('train', 'validation', 'test', 'accuracy', 'curves.png'):
     assert word in text
   hparams = json.loads((whole.folder / 'hparams.json').read_text())
@@ -183,7 +182,7 @@ def test_results_of_nobody_knows_what(tmp_path):
 
 def test_dry_run_says_it_all_and_writes_nothing(tmp_path):
   settings = settings_of(tmp_path / 'runs')
-  text = dry_run.describe(settings)
+  text = command.describe(settings)
   for part in (
     'eta_k',
     'x = x + learning_rate m / (sqrt(v) + epsilon)',
@@ -198,7 +197,7 @@ def test_dry_run_says_it_all_and_writes_nothing(tmp_path):
 
 def test_more_clients_than_the_task_has(tmp_path):
   settings = settings_of(tmp_path / 'runs', '--clients_per_round=21')
-  for run in (train.run, dry_run.describe):
+  for run in (train.run, train.describe):
     with pytest.raises(errors.SettingsError, match=r'=21 .* 20 '):
       run(settings)
   assert not list(tmp_path.iterdir())

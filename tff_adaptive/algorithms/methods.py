@@ -15,6 +15,7 @@ from typing import (
   NamedTuple,
   Optional,
   TYPE_CHECKING,
+  TypedDict,
   TypeVar,
   Union,
 )
@@ -22,9 +23,11 @@ from typing import (
 from tff_adaptive import extensions
 from tff_adaptive import optimizers
 from tff_adaptive import parameters
+from tff_adaptive import processes
+from tff_adaptive.lazy import tff
 
 if TYPE_CHECKING:
-  from tff_adaptive.algorithms import additions
+  pass
 
 # Stand for the names of all optimizers registered as adaptive, or as building
 # blocks.
@@ -85,7 +88,7 @@ class Options(parameters.Described):
 
   in_state: ClassVar[frozenset[str]] = frozenset()
 
-  def additions(self, chosen: Chosen) -> additions.Additions:
+  def additions(self, chosen: Chosen) -> Additions:
     """Builds the pieces that the method adds; none by default.
 
     Args:
@@ -332,3 +335,18 @@ def of_server(server: str, asked: Iterable[str]) -> Method:
       return find('fedavg')
   made = [m for m in table().values() if m.is_server_method(server)]
   return next((m for m in made if not {*m.hides} & {*asked}), made[0])
+
+
+class Additions(TypedDict, total=False):
+  """The pieces that a method adds to a process or replaces.
+
+  Attributes:
+    client_optimizer, server_optimizer: Replacements of the chosen optimizers.
+    exchange: The statistics exchanged beside the model.
+    objective: The terms added to the clients' loss.
+  """
+
+  client_optimizer: tff.learning.optimizers.Optimizer
+  server_optimizer: tff.learning.optimizers.Optimizer
+  exchange: processes.Exchange
+  objective: processes.Objective

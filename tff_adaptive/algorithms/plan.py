@@ -10,7 +10,6 @@ from tff_adaptive.algorithms import common
 from tff_adaptive.algorithms import methods
 from tff_adaptive.optimizers import schedules
 from tff_adaptive.privacy import mechanism
-from tff_adaptive.privacy import requirements
 
 if TYPE_CHECKING:
   import tensorflow_federated as tff
@@ -328,7 +327,7 @@ def resolve(
       for argument, public in plan.public(piece).items()
     }
   if method.has_clients:
-    values |= requirements.check(plan, 'client_weighting' in given)
+    values |= mechanism.check(plan, 'client_weighting' in given)
     plan._built.pop('common')  # The weighting may have changed.
   for side in optimizers.SIDES:
     if plan.schedule(side) and not isinstance(optimizer[side], str):

@@ -47,9 +47,9 @@ def set_default_context(context: _Context) -> _Context:
   import tensorflow_federated as tff  # pylint: disable=g-import-not-at-top
 
   if isinstance(context, tff.framework.AsyncContext):
-    from tff_adaptive.runtime import programs  # pylint: disable=g-import-not-at-top
+    from tff_adaptive.runtime.engine import contexts  # pylint: disable=g-import-not-at-top
 
-    context = programs.ProgramContext(context)
+    context = contexts.ProgramContext(context)
   tff.framework.set_default_context(context)
   return context
 

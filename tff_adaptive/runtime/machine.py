@@ -1,5 +1,6 @@
-"""This machine's cores, memory and processes, on Linux and macOS."""
+"""This machine's cores, memory, allocator and processes."""
 
+import ctypes
 import functools
 import os
 import pathlib
@@ -51,3 +52,30 @@ def boot() -> str:
     return f'{platform.node()}/{psutil.boot_time():.0f}'
   identifier = (_PROC / 'sys/kernel/random/boot_id').read_text('utf-8')
   return f'{identifier.strip()}/{(_PROC / "self/ns/pid").stat().st_ino}'
+
+
+# Parameters of glibc's `mallopt`.
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
+_LARGE_BYTES = 64 << 20
+_KEPT_BYTES = 512 << 20
+
+
+def keep_freed_memory() -> None:
+  """Lets the allocator keep freed memory for the next step of a client.
+
+  By default glibc returns the memory of a large tensor to the system as soon as
+  it is freed, and the next step's tensors cause a page fault for every 4 KiB: a
+  sixth of a round of a model with 5 million weights. Tensors of more than 64
+  MiB, and free memory of more than 512 MiB at the end of the heap, are returned
+  as before. Has no effect with another C library, or if the environment sets
+  the allocator.
+  """
+  if platform.libc_ver()[0] != 'glibc' or any(
+    name == 'GLIBC_TUNABLES' or name.startswith('MALLOC_')
+    for name in os.environ
+  ):
+    return
+  mallopt = ctypes.CDLL(None).mallopt
+  mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)
+  mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
+  mallopt(_TOP_PAD, _LARGE_BYTES)

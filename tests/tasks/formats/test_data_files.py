@@ -15,7 +15,6 @@ import tensorflow as tf
 from tasks import preprocessing
 from tasks.formats import data_files
 from tasks.formats import sqlite_files
-from tasks.formats import weight_files
 from tasks.images import cifar
 from tasks.images import gld23k
 from tasks.images import mnist
@@ -34,8 +33,8 @@ _READERS = {
   'images': lambda path: cifar.read_binary([path], num_classes=(10,), get=_GET),
   'jpegs': lambda path: cifar.read_jpegs(path, num_classes=10, get=_GET),
   'records': lambda path: gld23k.check_records(path, _GET),
-  'npz': weight_files.read_npz,
-  'safetensors': weight_files.read_safetensors,
+  'npz': data_files.read_npz,
+  'safetensors': data_files.read_safetensors,
 }
 
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from tasks.formats import data_files
-from tasks.formats import weight_files
 
 
 def write_safetensors(path, arrays):
@@ -36,7 +35,7 @@ _ARRAYS = {
 def test_safetensors_are_read(tmp_path):
   path = tmp_path / 'model.safetensors'
   write_safetensors(path, _ARRAYS)
-  found = weight_files.read_safetensors(path)
+  found = data_files.read_safetensors(path)
   assert set(found) == {'a', 'b'}
   for name, array in _ARRAYS.items():
     np.testing.assert_array_equal(found[name], array)
@@ -45,7 +44,7 @@ def test_safetensors_are_read(tmp_path):
 def test_damaged_archives_are_refused(tmp_path):
   path = tmp_path / 'weights.npz'
   np.savez(path, **_ARRAYS)
-  np.testing.assert_array_equal(weight_files.read_npz(path)['b'], [7])
+  np.testing.assert_array_equal(data_files.read_npz(path)['b'], [7])
   whole = path.read_bytes()
   # An array so large that its header is read before its check sum is known.
   np.savez(path, a=np.zeros(10_000))
@@ -59,23 +58,23 @@ def test_damaged_archives_are_refused(tmp_path):
   ):
     path.write_bytes(content)
     with pytest.raises(data_files.DataError, match='no whole NumPy archive'):
-      weight_files.read_npz(path)
+      data_files.read_npz(path)
 
 
 def test_the_one_file_is_found(tmp_path):
   with pytest.raises(data_files.DataError, match=r'one file.*npz.*found: none'):
-    weight_files.find(str(tmp_path), '*.npz', 'weights')
+    data_files.find(str(tmp_path), '*.npz', 'weights')
   (tmp_path / 'a.npz').touch()
-  assert weight_files.find(str(tmp_path), '*.npz', 'weights').name == 'a.npz'
+  assert data_files.find(str(tmp_path), '*.npz', 'weights').name == 'a.npz'
   (tmp_path / 'b.npz').touch()
   with pytest.raises(data_files.DataError, match=r'found: a.npz, b.npz'):
-    weight_files.find(str(tmp_path), '*.npz', 'weights')
+    data_files.find(str(tmp_path), '*.npz', 'weights')
 
 
 def test_names_and_shapes_must_fit(tmp_path):
   with pytest.raises(data_files.DataError, match='no weights named c'):
-    weight_files.take(_ARRAYS, 'c', (1,), tmp_path)
+    data_files.take(_ARRAYS, 'c', (1,), tmp_path)
   with pytest.raises(
     data_files.DataError, match=r'shape \(3, 2\), got \(2, 3\)'
   ):
-    weight_files.take(_ARRAYS, 'a', (3, 2), tmp_path)
+    data_files.take(_ARRAYS, 'a', (3, 2), tmp_path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 
 
@@ -26,7 +25,7 @@ class Bi2Clip(methods.Options):
   clip_mode: Literal['coordinate', 'norm'] = 'coordinate'
   """Whether to clip each coordinate or the global norm."""
 
-  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+  def additions(self, chosen: methods.Chosen) -> methods.Additions:
     client, server = (
       dataclasses.replace(rule, clip_mode=self.clip_mode)
       for rule in (chosen.client_optimizer, chosen.server_optimizer)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from tff_adaptive.algorithms import additions
-from tff_adaptive.algorithms import kept_state
+from tff_adaptive.algorithms import exchanges
 from tff_adaptive.algorithms import methods
 
 
@@ -18,10 +17,10 @@ class KeepingClients(methods.Options):
   small cohorts of many clients the kept moments are stale.
   """
 
-  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+  def additions(self, chosen: methods.Chosen) -> methods.Additions:
     if self.client_state == 'fresh':
       return {}
-    return {'exchange': kept_state.KeptState(chosen.client_optimizer)}
+    return {'exchange': exchanges.KeptState(chosen.client_optimizer)}
 
 
 @methods.method(

@@ -6,7 +6,6 @@ import collections
 
 from tff_adaptive import parameters
 from tff_adaptive import structures
-from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lazy import tf
 from tff_adaptive.optimizers.clients import preconditioned
@@ -58,7 +57,7 @@ class ServerPreconditioner(exchange.Exchange):
 class DirectJoint(methods.Options):
   """Adaptive clients that start at the server's preconditioner (Lee et al.)."""
 
-  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+  def additions(self, chosen: methods.Chosen) -> methods.Additions:
     if not isinstance(chosen.server_optimizer, fedopt.AdaptiveServerOptimizer):
       raise parameters.ParameterError(
         'server_optimizer',

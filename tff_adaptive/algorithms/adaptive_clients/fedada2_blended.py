@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tff_adaptive import structures
-from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lazy import tf
 from tff_adaptive.optimizers.clients import blended
@@ -44,7 +43,7 @@ class FedAda2Blended(methods.Options):
   server (Lee et al.).
   """
 
-  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+  def additions(self, chosen: methods.Chosen) -> methods.Additions:
     if not chosen.client_optimizer.weighs:
       return {}
     return {'exchange': WeightedByOptimizer(chosen.client_optimizer)}

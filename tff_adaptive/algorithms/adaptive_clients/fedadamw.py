@@ -5,8 +5,7 @@ from __future__ import annotations
 import collections
 
 from tff_adaptive import structures
-from tff_adaptive.algorithms import additions
-from tff_adaptive.algorithms import direction
+from tff_adaptive.algorithms import exchanges
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lazy import tf
 from tff_adaptive.optimizers import tree
@@ -51,7 +50,7 @@ class BlockMeans(exchange.Exchange):
     return exchange.report(
       weighted=collections.OrderedDict(
         v=tuple(tf.reduce_mean(v) for v in state['v']),
-        path=direction.path(client, state['learning_rate']),
+        path=exchanges.local_path(client, state['learning_rate']),
       ),
       maximum=collections.OrderedDict(num_steps=client.num_steps),
     )
@@ -60,7 +59,7 @@ class BlockMeans(exchange.Exchange):
     mean = server.report.weighted
     return collections.OrderedDict(
       v=mean['v'],
-      direction=direction.of_round(server, mean['path']),
+      direction=exchanges.global_direction(server, mean['path']),
       count=server.statistics['count'] + server.report.maximum['num_steps'],
     )
 
@@ -85,6 +84,6 @@ class FedAdamW(methods.Options):
   (Liu et al.).
   """
 
-  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+  def additions(self, chosen: methods.Chosen) -> methods.Additions:
     del chosen
     return {'exchange': BlockMeans()}

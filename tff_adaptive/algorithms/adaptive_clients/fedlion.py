@@ -6,7 +6,6 @@ import collections
 from typing import Optional
 
 from tff_adaptive import structures
-from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lazy import tf
 from tff_adaptive.optimizers import tree
@@ -77,5 +76,5 @@ class FedLion(methods.Options):
   and Chang).
   """
 
-  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+  def additions(self, chosen: methods.Chosen) -> methods.Additions:
     return {'exchange': MeanMomentum(chosen.client_optimizer.weight_decay)}

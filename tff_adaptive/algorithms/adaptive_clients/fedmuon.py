@@ -5,8 +5,7 @@ from __future__ import annotations
 import collections
 
 from tff_adaptive import structures
-from tff_adaptive.algorithms import additions
-from tff_adaptive.algorithms import direction
+from tff_adaptive.algorithms import exchanges
 from tff_adaptive.algorithms import methods
 from tff_adaptive.optimizers import tree
 from tff_adaptive.optimizers.clients import muon_global
@@ -41,7 +40,7 @@ class Momenta(exchange.Exchange):
     return exchange.report(
       weighted=collections.OrderedDict(
         momenta=state['momenta'],
-        path=direction.path(client, state['learning_rate']),
+        path=exchanges.local_path(client, state['learning_rate']),
       )
     )
 
@@ -52,7 +51,7 @@ class Momenta(exchange.Exchange):
     mean = server.report.weighted
     return collections.OrderedDict(
       momenta=mean['momenta'],
-      direction=direction.of_round(server, mean['path']),
+      direction=exchanges.global_direction(server, mean['path']),
     )
 
 
@@ -77,6 +76,6 @@ class Momenta(exchange.Exchange):
 class FedMuon(methods.Options):
   """Clients that step along orthogonalised momenta (Liu et al.)."""
 
-  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+  def additions(self, chosen: methods.Chosen) -> methods.Additions:
     del chosen
     return {'exchange': Momenta()}

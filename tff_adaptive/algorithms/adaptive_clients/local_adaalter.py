@@ -7,7 +7,6 @@ from typing import Optional
 
 from tff_adaptive import parameters
 from tff_adaptive import structures
-from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.optimizers import tree
 from tff_adaptive.processes import exchange
@@ -63,7 +62,7 @@ class LocalAdaAlter(methods.Options):
   initial_accumulator: Optional[parameters.NonNegative] = None
   """b0^2, the initial value of A^2; by default client_adaptivity^2."""
 
-  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+  def additions(self, chosen: methods.Chosen) -> methods.Additions:
     start = chosen.client_optimizer.epsilon**2
     if self.initial_accumulator is not None:
       start = self.initial_accumulator

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 
 from tff_adaptive import structures
-from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lazy import tf
 from tff_adaptive.optimizers import tree
@@ -72,5 +71,5 @@ class Moments(exchange.Exchange):
 class LocalAmsgrad(methods.Options):
   """AMSGrad clients whose moments are averaged (Chen et al.)."""
 
-  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+  def additions(self, chosen: methods.Chosen) -> methods.Additions:
     return {'exchange': Moments(chosen.client_optimizer.epsilon)}

@@ -8,7 +8,6 @@ from typing import Any, Literal, Optional
 
 from tff_adaptive import parameters
 from tff_adaptive import structures
-from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.optimizers import tree
 from tff_adaptive.processes import encodings
@@ -106,6 +105,6 @@ class FedCams(Compressing):
   et al.).
   """
 
-  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+  def additions(self, chosen: methods.Chosen) -> methods.Additions:
     del chosen
     return {'exchange': ErrorFeedback(*self.compression())}

@@ -7,7 +7,6 @@ from typing import Literal, Optional
 
 from tff_adaptive import parameters
 from tff_adaptive import structures
-from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.algorithms.adaptive_servers import fedcams
 from tff_adaptive.optimizers import tree
@@ -105,6 +104,6 @@ class FedEf21(fedcams.Compressing):
   participation). A wrong N rescales every step.
   """
 
-  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+  def additions(self, chosen: methods.Chosen) -> methods.Additions:
     del chosen
     return {'exchange': Estimates(*self.compression(), self.population)}

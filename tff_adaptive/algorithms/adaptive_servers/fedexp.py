@@ -6,15 +6,14 @@ import collections
 
 from tff_adaptive import parameters
 from tff_adaptive import structures
-from tff_adaptive.algorithms import additions
+from tff_adaptive.algorithms import exchanges
 from tff_adaptive.algorithms import methods
-from tff_adaptive.algorithms import own_rate
 from tff_adaptive.lazy import tf
 from tff_adaptive.optimizers import tree
 from tff_adaptive.processes import exchange
 
 
-class Extrapolation(own_rate.OwnRate):
+class Extrapolation(exchanges.OwnRate):
   """FedExP's extrapolation: Jhunjhunwala et al., arXiv 2301.09604.
 
   With p_i the weights of the model's mean, and Delta the mean of the Delta_i:
@@ -111,7 +110,7 @@ class FedExp(methods.Options):
   authors' code. Training continues from the last model.
   """
 
-  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+  def additions(self, chosen: methods.Chosen) -> methods.Additions:
     del chosen
     return {
       'exchange': Extrapolation(self.server_adaptivity, self.average_last_two)

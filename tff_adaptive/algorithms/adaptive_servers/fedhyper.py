@@ -8,15 +8,14 @@ from typing import Any
 
 from tff_adaptive import parameters
 from tff_adaptive import structures
-from tff_adaptive.algorithms import additions
+from tff_adaptive.algorithms import exchanges
 from tff_adaptive.algorithms import methods
-from tff_adaptive.algorithms import own_rate
 from tff_adaptive.lazy import tf
 from tff_adaptive.optimizers import tree
 from tff_adaptive.processes import exchange
 
 
-class Hypergradient(own_rate.OwnRate):
+class Hypergradient(exchanges.OwnRate):
   """FedHyper-G: Wang et al., arXiv 2310.03156.
 
   With Delta_t the mean update of round t and alpha_1 the given learning rate:
@@ -104,7 +103,7 @@ class FedHyper(methods.Options):
         upper=values['hyper_upper'],
       )
 
-  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+  def additions(self, chosen: methods.Chosen) -> methods.Additions:
     del chosen
     return {
       'exchange': Hypergradient(

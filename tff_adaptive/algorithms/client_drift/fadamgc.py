@@ -6,7 +6,6 @@ import collections
 
 from tff_adaptive import parameters
 from tff_adaptive import structures
-from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.algorithms.client_drift import scaffold
 from tff_adaptive.lazy import tf
@@ -135,7 +134,7 @@ class FAdamGC(scaffold.Scaffold):
   enter the moments (Chen et al.).
   """
 
-  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+  def additions(self, chosen: methods.Chosen) -> methods.Additions:
     del chosen
     return {
       'exchange': GradientTracking(self.population),

@@ -7,8 +7,7 @@ from typing import Optional
 
 from tff_adaptive import parameters
 from tff_adaptive import structures
-from tff_adaptive.algorithms import additions
-from tff_adaptive.algorithms import direction
+from tff_adaptive.algorithms import exchanges
 from tff_adaptive.algorithms import methods
 from tff_adaptive.optimizers import protocol
 from tff_adaptive.optimizers import tree
@@ -70,12 +69,14 @@ class LastDirection(exchange.Exchange):
   def report(self, client: exchange.Client) -> exchange.Report:
     rate = client.optimizer_state['base']['learning_rate']
     return exchange.report(
-      weighted=collections.OrderedDict(path=direction.path(client, rate))
+      weighted=collections.OrderedDict(path=exchanges.local_path(client, rate))
     )
 
   def merge(self, server: exchange.Server) -> structures.Statistics:
     path = server.report.weighted['path']
-    return collections.OrderedDict(direction=direction.of_round(server, path))
+    return collections.OrderedDict(
+      direction=exchanges.global_direction(server, path)
+    )
 
 
 @methods.method(
@@ -102,7 +103,7 @@ class FedCm(methods.Options):
   alpha: parameters.Ratio = 0.1
   """Weight of a client's own gradient; 1 is federated averaging."""
 
-  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+  def additions(self, chosen: methods.Chosen) -> methods.Additions:
     return {
       'client_optimizer': ClientMomentum(
         base=chosen.client_optimizer, alpha=self.alpha

@@ -7,7 +7,6 @@ from typing import Optional
 
 from tff_adaptive import parameters
 from tff_adaptive import structures
-from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.optimizers import tree
 from tff_adaptive.processes import exchange
@@ -109,7 +108,7 @@ class FedDyn(methods.Options):
   participation).
   """
 
-  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+  def additions(self, chosen: methods.Chosen) -> methods.Additions:
     del chosen
     return {
       'exchange': DynamicRegularization(

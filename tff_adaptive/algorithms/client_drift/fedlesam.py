@@ -7,7 +7,6 @@ from typing import Optional
 
 from tff_adaptive import parameters
 from tff_adaptive import structures
-from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lazy import tf
 from tff_adaptive.optimizers import tree
@@ -84,7 +83,7 @@ class FedLesam(methods.Options):
   rho: parameters.NonNegative = 0.1
   """Norm of the perturbation e, in units of x."""
 
-  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+  def additions(self, chosen: methods.Chosen) -> methods.Additions:
     return {
       'client_optimizer': Displaced(base=chosen.client_optimizer),
       'exchange': LastReceived(self.rho),

@@ -8,7 +8,6 @@ from typing import Any, Optional
 
 from tff_adaptive import parameters
 from tff_adaptive import structures
-from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lazy import tf
 from tff_adaptive.optimizers import protocol
@@ -124,7 +123,7 @@ class FedNova(methods.Options):
         momentum=values['client_momentum'],
       )
 
-  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+  def additions(self, chosen: methods.Chosen) -> methods.Additions:
     return {
       'client_optimizer': CountedSgd(
         base=chosen.client_optimizer, strength=self.proximal_strength

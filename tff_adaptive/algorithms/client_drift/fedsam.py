@@ -6,7 +6,6 @@ from typing import Optional
 
 from tff_adaptive import parameters
 from tff_adaptive import structures
-from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lazy import tf
 from tff_adaptive.optimizers import protocol
@@ -61,7 +60,7 @@ class FedSam(methods.Options):
   rho: parameters.NonNegative = 0.05
   """Norm of the perturbation e, in units of x."""
 
-  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+  def additions(self, chosen: methods.Chosen) -> methods.Additions:
     return {
       'client_optimizer': SharpnessAware(
         base=chosen.client_optimizer, rho=self.rho

@@ -6,7 +6,6 @@ import collections
 from typing import Any, ClassVar
 
 from tff_adaptive import structures
-from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.algorithms.client_drift import frozen
 from tff_adaptive.lazy import tf
@@ -87,7 +86,7 @@ class Mime(methods.Options):
 
   corrects: ClassVar[bool] = True
 
-  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+  def additions(self, chosen: methods.Chosen) -> methods.Additions:
     return {
       'client_optimizer': frozen.Frozen(
         base=chosen.client_optimizer, corrects=self.corrects

@@ -6,7 +6,6 @@ import collections
 
 from tff_adaptive import parameters
 from tff_adaptive import structures
-from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lazy import tf
 from tff_adaptive.optimizers import tree
@@ -60,7 +59,7 @@ class Moon(methods.Options):
   temperature: parameters.Positive = 0.5
   """T, the divisor of the cosine similarities."""
 
-  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+  def additions(self, chosen: methods.Chosen) -> methods.Additions:
     del chosen
     return {
       'exchange': PreviousModel(),

@@ -7,7 +7,6 @@ from typing import Optional
 
 from tff_adaptive import parameters
 from tff_adaptive import structures
-from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lazy import tf
 from tff_adaptive.optimizers import tree
@@ -116,7 +115,7 @@ class Scaffold(methods.Options):
   participation).
   """
 
-  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+  def additions(self, chosen: methods.Chosen) -> methods.Additions:
     del chosen
     return {
       'exchange': ControlVariates(self.population),

@@ -6,7 +6,6 @@ import collections
 from typing import Literal, Optional
 
 from tff_adaptive import structures
-from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lazy import tf
 from tff_adaptive.processes import exchange
@@ -99,7 +98,7 @@ class FedDecSps(methods.Options):
   kept by each client between rounds, as in the paper's recursion.
   """
 
-  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+  def additions(self, chosen: methods.Chosen) -> methods.Additions:
     del chosen
     if not _exchanges(self):
       return {}

@@ -7,7 +7,6 @@ from typing import Literal, Optional
 
 from tff_adaptive import parameters
 from tff_adaptive import structures
-from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lazy import tf
 from tff_adaptive.optimizers import tree
@@ -107,6 +106,6 @@ class FedSpsGlobal(methods.Options):
   cohort's first client, at the initial model on its first batch.
   """
 
-  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+  def additions(self, chosen: methods.Chosen) -> methods.Additions:
     del chosen
     return {'exchange': GlobalStep(self.aggregation, self.gamma_0)}

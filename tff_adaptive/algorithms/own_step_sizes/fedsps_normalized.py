@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lazy import tf
 from tff_adaptive.processes import exchange
@@ -49,6 +48,6 @@ class FedSpsNormalized(methods.Options):
   single step).
   """
 
-  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+  def additions(self, chosen: methods.Chosen) -> methods.Additions:
     del chosen
     return {'exchange': InverseStepSum(self.nu)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.algorithms import personal_layers
 
@@ -21,7 +20,7 @@ _SCALE_AND_SHIFT = ('gamma', 'beta')
 class FedBN(methods.Options):
   """Clients with normalisation layers of their own (Li et al.)."""
 
-  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+  def additions(self, chosen: methods.Chosen) -> methods.Additions:
     del chosen
     return {
       'exchange': personal_layers.PersonalLayers(

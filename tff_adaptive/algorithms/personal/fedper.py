@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tff_adaptive import parameters
-from tff_adaptive.algorithms import additions
 from tff_adaptive.algorithms import methods
 from tff_adaptive.algorithms import personal_layers
 
@@ -26,7 +25,7 @@ class FedPer(methods.Options):
   variable without a name counts as a layer.
   """
 
-  def additions(self, chosen: methods.Chosen) -> additions.Additions:
+  def additions(self, chosen: methods.Chosen) -> methods.Additions:
     del chosen
 
     def choose(names: Sequence[str]) -> list[bool]:

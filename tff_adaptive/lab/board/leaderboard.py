@@ -16,7 +16,7 @@ from tff_adaptive.lab.board import entries as entries_lib
 from tff_adaptive.lab.board import references as references_lib
 from tff_adaptive.lab.board import scoring
 from tff_adaptive.lab.board import workloads as workloads_lib
-from tff_adaptive.lab.recording import printed_names
+from tff_adaptive.lab.recording import formatting
 
 # The budget of tuning by which methods are ordered.
 HEADLINE = 4
@@ -133,7 +133,7 @@ class Leaderboard:
     """Returns an entry's name as papers print it."""
     entry = self.entries.get(name) or self.apart[name]
     method = entry.submission.method
-    return name.replace(method, printed_names.method(method))
+    return name.replace(method, formatting.method(method))
 
 
 def build(

@@ -17,7 +17,6 @@ from tff_adaptive.lab.board import scoring
 from tff_adaptive.lab.board import workloads
 from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.training.participation import availability
-from tff_adaptive.lab.training.participation import devices
 from tff_adaptive.lab.training.participation import system_model
 
 # What a run can be charged for, the headline first.
@@ -114,7 +113,7 @@ def of_rows(
     gradients: Evaluations of the gradient for each local step.
     status: How the run ended.
   """
-  silos = devices.KINDS['cross_silo']
+  silos = system_model.KINDS['cross_silo']
   spent = dict.fromkeys(MEASURES, 0.0)
   losses: list[float] = []
   costs: list[list[float]] = []

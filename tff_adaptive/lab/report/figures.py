@@ -10,7 +10,6 @@ import numpy as np
 
 from tff_adaptive.lab.recording import formatting
 from tff_adaptive.lab.recording import metric_names
-from tff_adaptive.lab.recording import printed_names
 from tff_adaptive.lab.recording.figures import charts
 from tff_adaptive.lab.recording.figures import curves as curves_lib
 from tff_adaptive.lab.report import runs as results
@@ -377,7 +376,7 @@ def tuning(
       charts.HeatMap(
         f'heat_map_{safe}',
         TUNING,
-        f'{printed_names.method(method)}: {criterion.label} by client and '
+        f'{formatting.method(method)}: {criterion.label} by client and '
         'server learning rate, the best of what else was varied, mean over '
         'seeds; empty cells have no finished run.',
         method,

@@ -20,7 +20,6 @@ from tff_adaptive import drawing
 from tff_adaptive import errors
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import formatting
-from tff_adaptive.lab.recording import printed_names
 from tff_adaptive.lab.recording.figures import charts
 from tff_adaptive.lab.recording.figures import styles
 from tff_adaptive.lab.report import figures as figures_lib
@@ -143,7 +142,7 @@ def _show(
     }
     clients = _of_clients(best, criterion)
   flags = section.varied()
-  names = printed_names.methods(list(section.by_method))
+  names = formatting.methods(list(section.by_method))
   return dict(
     heading=heading,
     results=table,
@@ -175,7 +174,7 @@ def _of_clients(
   best: sections.Best, criterion: sections.Criterion
 ) -> Optional[results_lib.Results]:
   """Builds the table of the trained models' quality on single clients."""
-  names = printed_names.methods(list(best))
+  names = formatting.methods(list(best))
   found: dict[str, list[Optional[scores.Mean]]] = {}
   for group, after in figures_lib.CLIENT_GROUPS.items():
     for method, configuration in best.items():

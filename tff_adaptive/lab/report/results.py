@@ -10,7 +10,6 @@ from typing import Any, Optional
 
 from tff_adaptive.lab.recording import formatting
 from tff_adaptive.lab.recording import metric_names
-from tff_adaptive.lab.recording import printed_names
 from tff_adaptive.lab.report import runs as runs_lib
 from tff_adaptive.lab.report import scores
 from tff_adaptive.lab.report import sections
@@ -190,7 +189,7 @@ def tabulate(
       seconds are counted; the best that all runs reach, unless given.
   """
   chosen = list(best.values())
-  printed = printed_names.methods(list(section.by_method))
+  printed = formatting.methods(list(section.by_method))
   return Results(
     {
       'Method': [printed[method] for method in best],
@@ -222,7 +221,7 @@ def columns(
     if less is None and is_metric and criterion.rises is not None:
       less = not criterion.rises
     if any(cells):
-      heading = printed_names.heading(
+      heading = formatting.heading(
         words.format(metric=criterion.quality),
         criterion.metric if is_metric else None,
       )
@@ -326,7 +325,7 @@ def _gaps(
     return []
   top = central.mean(criterion.measure)
   cells = [scores.mean_of([top - c.mean(criterion.measure)]) for c in chosen]
-  heading = printed_names.heading('gap to centralized', criterion.metric)
+  heading = formatting.heading('gap to centralized', criterion.metric)
   return [Column(heading, cells, criterion.is_share)]
 
 

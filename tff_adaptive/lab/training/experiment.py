@@ -25,7 +25,6 @@ from tff_adaptive.lab.training import accounting
 from tff_adaptive.lab.training import reuse
 from tff_adaptive.lab.training import seeds as randomness
 from tff_adaptive.lab.training.loop import ending
-from tff_adaptive.lab.training.loop import plateaus
 from tff_adaptive.lab.training.participation import availability
 from tff_adaptive.lab.training.participation import cohorts
 from tff_adaptive.processes import exchange
@@ -390,7 +389,7 @@ def _run(
     if words := availability.describe(settings):
       say(f'{words[0].upper()}{words[1:]}.')
     progress = progress_lib.Progress(settings.total_rounds)
-    watch = plateaus.PlateauWarning(progress.say, _bounds(settings))
+    watch = ending.PlateauWarning(progress.say, _bounds(settings))
     with files.RunFolder(settings.folder) as folder:
       _write_down(folder, settings, ready)
       results = loop.Training(

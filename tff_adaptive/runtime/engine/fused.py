@@ -7,7 +7,6 @@ import tensorflow as tf
 from tff_adaptive.runtime import tff_functions
 from tff_adaptive.runtime.engine import nodes as nodes_lib
 
-
 # Largest size of outputs that are computed once, as they have no inputs.
 _CONSTANT_BYTES = 16 << 20
 

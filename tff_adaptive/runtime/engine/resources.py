@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from tff_adaptive.runtime import allocation
 from tff_adaptive.runtime import failures
 from tff_adaptive.runtime import machine
 from tff_adaptive.runtime import sharing
@@ -68,7 +67,7 @@ class Resources:
       )
     self.check_process()
     tff_functions.disable_dataset_function_optimization()
-    allocation.keep_freed_memory()
+    machine.keep_freed_memory()
     self.devices = _check_devices(devices)
     if self.on_gpu:
       tf.config.experimental.enable_tensor_float_32_execution(

@@ -18,7 +18,6 @@ import numpy as np
 
 from tff_adaptive import drawing
 from tff_adaptive.lab.recording import formatting
-from tff_adaptive.lab.recording import printed_names
 from tff_adaptive.lab.recording.figures import styles
 from tff_adaptive.lazy import alt
 from tff_adaptive.lazy import pandas as pd
@@ -181,7 +180,7 @@ def _panel(
   rows, limits = _rows(chart)
   names = {
     m: formatting.printable(name)
-    for m, name in printed_names.methods(methods).items()
+    for m, name in formatting.methods(methods).items()
   }
   rows['method'] = rows['method'].map(names)
   room = legend_width // (_LETTER * max(map(len, names.values())) + _SAMPLE)
@@ -412,7 +411,7 @@ def _heat_map(chart: HeatMap, width: Any) -> Any:
   ).properties(
     width=width or _CELL[0] * len(across),
     height=_CELL[1] * len(up),
-    title=formatting.printable(printed_names.method(chart.method)),
+    title=formatting.printable(formatting.method(chart.method)),
   )
 
 

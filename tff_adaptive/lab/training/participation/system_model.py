@@ -1,4 +1,4 @@
-"""Speed, links and dropouts of simulated clients, in virtual time.
+"""Devices, links and dropouts of simulated clients, in virtual time.
 
 A client answers after a number of virtual seconds: for each example that it
 iterates, or each gradient, and for receiving and sending.
@@ -14,7 +14,53 @@ from tff_adaptive import errors
 from tff_adaptive.lab.flags import general
 from tff_adaptive.lab.flags import settings as settings_lib
 from tff_adaptive.lab.training import seeds
-from tff_adaptive.lab.training.participation import devices
+
+
+@dataclasses.dataclass(frozen=True)
+class Link:
+  """The clients' links to the server; by default messages take no time.
+
+  Attributes:
+    mbit_down, mbit_up: Medians of the rates, in Mbit/s.
+    spread_down, spread_up: Standard deviations of the rates' logarithms.
+    latency: Seconds one way.
+  """
+
+  mbit_down: float = math.inf
+  mbit_up: float = math.inf
+  spread_down: float = 0.0
+  spread_up: float = 0.0
+  latency: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Devices:
+  """The speed and the links of a class of clients.
+
+  Attributes:
+    seconds_per_step: Seconds per gradient of a batch, mean over clients.
+    speed_spread: Standard deviation of its logarithm over clients.
+    link: The clients' links.
+  """
+
+  seconds_per_step: float
+  speed_spread: float
+  link: Link
+
+
+# Phones as FLASH measured them (github PKU-Chengxu/FLASH 55cbede,
+# models/utils/device_util/device_util.py and models/speed_distri.json): LEAF's
+# FEMNIST CNN, batches of 10, on slow, middle and fast phones, 53.2, 46.4 and
+# 0.45 % of the devices of unknown model; 19 connections.
+#
+# Silos as in Marfoq et al. (arXiv 2010.12229; github
+# omarfoq/communication-in-cross-silo-fl 01b2aa3, graph_utils/): links of
+# 1 Gbit/s, 4 + 0.0085 ms a kilometre at 3,000 km, FEMNIST's local step.
+KINDS = {
+  'cross_device': Devices(1.15, 0.52, Link(35.4, 26.9, 0.47, 0.68)),
+  'cross_silo': Devices(0.0046, 0.0, Link(1000.0, 1000.0, latency=0.0295)),
+}
+
 
 _NORMAL = statistics.NormalDist()
 
@@ -41,7 +87,7 @@ class ClientSystemModel:
     seconds_per_example: Optional[float] = None,
     seconds_per_step: Optional[float] = None,
     gradients: int = 1,
-    link: Optional[devices.Link] = None,
+    link: Optional[Link] = None,
     spread: float = 0.0,
     dropout: float = 0.0,
   ):
@@ -148,7 +194,7 @@ def system_model_of(
     return None
   per_step = settings.client_seconds_per_step
   spread = settings.client_speed_spread
-  kind = devices.KINDS.get(settings.client_devices or '')
+  kind = KINDS.get(settings.client_devices or '')
   if kind is not None:
     per_step = kind.seconds_per_step if per_step is None else per_step
     spread = kind.speed_spread if spread is None else spread
@@ -163,17 +209,17 @@ def system_model_of(
   )
 
 
-def link_of(settings: settings_lib.Settings) -> Optional[devices.Link]:
+def link_of(settings: settings_lib.Settings) -> Optional[Link]:
   """Builds the links of a run's clients; `None` if messages take no time."""
   given = {
     name: value
     for name in ('mbit_down', 'mbit_up', 'latency')
     if (value := getattr(settings, f'client_{name}')) is not None
   }
-  kind = devices.KINDS.get(settings.client_devices or '')
+  kind = KINDS.get(settings.client_devices or '')
   if kind is not None:
     return dataclasses.replace(kind.link, **given)
-  return devices.Link(**given) if given else None
+  return Link(**given) if given else None
 
 
 def work_of(

@@ -167,6 +167,7 @@ def test_training_images_are_pieces_and_mirrored_pieces():
   [
     # As printed in the papers' programs, so that a slip in either shows.
     ('per_channel', cifar.CIFAR_10, [0.4914, 0.4822, 0.4465], 0.2023),
+    ('standardized', cifar._MEASURED, [0.4914, 0.4822, 0.4465], 0.247),
     ('per_channel', cifar.CIFAR_100, [0.507, 0.487, 0.441], 0.267),
     ('imagenet', cifar.CIFAR_100, [0.485, 0.456, 0.406], 0.229),
   ],

@@ -135,7 +135,7 @@ def test_feddecsps_that_counts_over_all_of_training_is_refused():
 @pytest.mark.parametrize('name', algorithms.names())
 def test_refused_are_the_methods_that_report_something(name):
   """The table of methods against what the exchanges do."""
-  exchange = building.make_pieces(algorithms.resolve(name)).exchange
+  exchange = building.build_components(algorithms.resolve(name)).exchange
   own = type(exchange or processes.NoExchange())
   usual = processes.Exchange
   reports = (

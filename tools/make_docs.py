@@ -26,8 +26,8 @@ from tff_adaptive import algorithms  # noqa: E402
 from tff_adaptive import optimizers  # noqa: E402
 from tff_adaptive import parameters  # noqa: E402
 from tff_adaptive.algorithms import common  # noqa: E402
+from tff_adaptive.algorithms import configuration  # noqa: E402
 from tff_adaptive.algorithms import methods  # noqa: E402
-from tff_adaptive.algorithms import plan  # noqa: E402
 from tff_adaptive.optimizers import schedules  # noqa: E402
 from tff_adaptive.privacy import mechanism  # noqa: E402
 from tools import recorded  # noqa: E402
@@ -79,12 +79,12 @@ def _flags(name: str) -> str:
   return _table(
     {
       public: slot.parameter
-      for public, slot in plan.slots_of(
-        method, plan.optimizers_of(method)
+      for public, slot in configuration.slots_of(
+        method, configuration.optimizers_of(method)
       ).items()
       if public not in shared
       or public in method.defaults
-      or slot.piece == 'own'
+      or slot.component == 'own'
     }
   )
 

@@ -171,7 +171,7 @@ def vector(name: str) -> dict[str, Any]:
   settings = dict(_SETTINGS.get(name, {}))
   if 'client_learning_rate' in accepted:
     settings.setdefault('client_learning_rate', 0.1)
-  plan = algorithms.resolve(name, **settings)
+  configuration = algorithms.resolve(name, **settings)
   process = algorithms.build(name, _model_of(name), **settings)
   state, kept, path = process.initialize(), {}, []
   for cohort in ROUNDS:
@@ -191,7 +191,7 @@ def vector(name: str) -> dict[str, Any]:
     'rule': algorithms.describe(name, **settings).splitlines(),
     'hyperparameters': {
       key: value
-      for key, value in plan.values.items()
+      for key, value in configuration.values.items()
       if value is not None and not key.startswith(_OF_THE_PROGRAM)
     },
     'model': TWO_LAYERS if name in _OF_LAYERS else LINEAR,

@@ -83,10 +83,10 @@ def test_the_direction_is_per_unit_of_the_rates_that_made_it():
 
 
 def test_a_client_work_alone_is_not_shown_the_update():
-  pieces = building.make_pieces(algorithms.resolve('fedcm'))
+  components = building.build_components(algorithms.resolve('fedcm'))
   with pytest.raises(TypeError, match='does not receive the aggregated'):
     processes.build_client_work(
-      dense.model(), pieces.client_optimizer, exchange=pieces.exchange
+      dense.model(), components.client_optimizer, exchange=components.exchange
     )
 
 

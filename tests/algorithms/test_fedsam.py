@@ -66,8 +66,8 @@ def test_inputs_tell_fedsam_from_its_neighbours():
 
 
 def test_without_a_gradient_fedsam_stays():
-  pieces = building.make_pieces(algorithms.resolve('fedsam'))
-  optimizer = pieces.client_optimizer
+  components = building.build_components(algorithms.resolve('fedsam'))
+  optimizer = components.client_optimizer
   weights = (tf.constant([1.0, 2.0]),)
   state = optimizer.initialize(_specs(weights))
   zeros = (tf.zeros([2]),)
@@ -134,21 +134,21 @@ def test_inputs_tell_fedlesam_from_its_neighbours():
 def test_the_base_steps_from_gradients_alone(name, gradients):
   with pytest.raises(parameters.ParameterError, match='adagrad, adam, adamw'):
     algorithms.check(name, client_optimizer='polyak')
-  plan = algorithms.resolve(
+  configuration = algorithms.resolve(
     name, client_optimizer=optimizers.client('delta_sgd')
   )
   with pytest.raises(ValueError, match='only gradients; DeltaSgd also uses'):
-    building.make_pieces(plan)
+    building.build_components(configuration)
   text = algorithms.describe(name, client_optimizer='adam')
   assert 'g(x + e)' in text and 'client optimizer adam' in text
   # Of a base that chooses its step size it is known.
-  pieces = building.make_pieces(
+  components = building.build_components(
     algorithms.resolve(name, client_optimizer='dog', record_step_sizes=True)
   )
   weights = (tf.constant([1.0]),)
-  state = pieces.client_optimizer.initialize(_specs(weights))
-  assert pieces.client_optimizer.step_size(state) is not None
-  assert 'learning_rate' in pieces.client_optimizer.get_hparams(state)
+  state = components.client_optimizer.initialize(_specs(weights))
+  assert components.client_optimizer.step_size(state) is not None
+  assert 'learning_rate' in components.client_optimizer.get_hparams(state)
 
 
 @pytest.mark.slow

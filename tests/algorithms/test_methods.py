@@ -158,11 +158,14 @@ def test_describe_shows_what_was_resolved():
 
 def test_training_on_pooled_data_is_a_method_without_clients():
   assert 'centralized' not in algorithms.names()
-  plan = algorithms.resolve('centralized', server_optimizer='yogi')
-  assert not plan.method.has_clients
-  assert not plan.private and plan.values['server_learning_rate'] == 0.01
-  plan = algorithms.resolve('centralized')
-  assert plan.values['server_learning_rate'] == 0.1
+  configuration = algorithms.resolve('centralized', server_optimizer='yogi')
+  assert not configuration.method.has_clients
+  assert (
+    not configuration.private
+    and configuration.values['server_learning_rate'] == 0.01
+  )
+  configuration = algorithms.resolve('centralized')
+  assert configuration.values['server_learning_rate'] == 0.1
   with pytest.raises(
     parameters.ParameterError, match='not a federated process'
   ):
@@ -177,11 +180,11 @@ def test_names_of_two_sides_that_clash_are_an_error(monkeypatch):
 
 @pytest.mark.parametrize('name', [*algorithms.names(), 'centralized'])
 def test_plans_travel_between_processes(name):
-  plan = algorithms.resolve(name)
-  again = pickle.loads(pickle.dumps(plan))
-  assert again == plan
-  assert description.describe(building.make_pieces(again)) == (
-    description.describe(building.make_pieces(plan))
+  configuration = algorithms.resolve(name)
+  again = pickle.loads(pickle.dumps(configuration))
+  assert again == configuration
+  assert description.describe(building.build_components(again)) == (
+    description.describe(building.build_components(configuration))
   )
 
 

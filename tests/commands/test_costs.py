@@ -109,8 +109,8 @@ def test_every_method_is_expected():
 
 @pytest.mark.parametrize('name', tiers.exhaustive_but(_FAST, EXPECTED))
 def test_costs_in_units_of_the_model(name):
-  pieces = building.make_pieces(algorithms.resolve(name))
-  measured = measured_costs.of_process(pieces.compose(model_fn), pieces)
+  components = building.build_components(algorithms.resolve(name))
+  measured = measured_costs.of_process(components.compose(model_fn), components)
   assert measured.model == SIZE
   found = [
     size / measured.model
@@ -138,10 +138,10 @@ def test_costs_in_units_of_the_model(name):
 
 
 def test_a_gradient_that_is_reused_counts_once():
-  plan = algorithms.resolve('delta_sgd', smoothness_batch='successive')
-  pieces = building.make_pieces(plan)
-  process = pieces.compose(model_fn)
-  assert measured_costs.of_process(process, pieces).gradients == 1
+  configuration = algorithms.resolve('delta_sgd', smoothness_batch='successive')
+  components = building.build_components(configuration)
+  process = components.compose(model_fn)
+  assert measured_costs.of_process(process, components).gradients == 1
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_optimizers_and_algorithm(parse, arguments, expected):
 @pytest.mark.parametrize('algorithm', algorithms.names())
 def test_every_algorithm_resolves(parse, algorithm):
   settings = parse(f'--algorithm={algorithm}')
-  assert settings.plan.method.name == algorithm
+  assert settings.configuration.method.name == algorithm
   algorithms.check(
     algorithm,
     client_optimizer=settings.client_optimizer,

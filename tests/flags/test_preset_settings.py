@@ -24,8 +24,8 @@ def _digest(name):
   resolved = dict(
     identity=settings.identity,
     task_options=settings.task_options,
-    optimizers=settings.plan.optimizer,
-    hyperparameters=settings.plan.values,
+    optimizers=settings.configuration.optimizer,
+    hyperparameters=settings.configuration.values,
   )
   text = json.dumps(resolved, sort_keys=True, default=str)
   return hashlib.blake2b(text.encode('utf-8'), digest_size=8).hexdigest()

@@ -6,9 +6,9 @@ import pytest
 from tff_adaptive import errors
 from tff_adaptive.lab.recording import best
 from tff_adaptive.lab.recording import hooks
-from tff_adaptive.lab.training.loop import ending
+from tff_adaptive.lab.training.loop import early_stopping
 
-_GOAL = ending.Goal('validation/accuracy', True)
+_GOAL = early_stopping.Goal('validation/accuracy', True)
 
 
 class Run:

@@ -70,7 +70,7 @@ def test_complaints(parse, arguments, words):
 
 def test_a_private_run_weighs_clients_alike(parse):
   settings = parse(*CLIP, '--dp_noise_multiplier=1', '--clients_per_round=7')
-  assert settings.plan.private
+  assert settings.configuration.private
   assert settings.hyperparameters['client_weighting'] == 'uniform'
   assert settings.hyperparameters['dp_clients_per_round'] == 7
   algorithms.check(
@@ -124,7 +124,7 @@ def test_a_target_decides_the_noise(parse):
   ledger = accounting.open_ledger(settings, 100)
   assert ledger.budget.delta == pytest.approx(100**-1.1)
   assert ledger.columns(20)['privacy/epsilon'] <= 5
-  values = accounting.with_noise(settings.plan, ledger).values
+  values = accounting.with_noise(settings.configuration, ledger).values
   assert values['dp_noise_multiplier'] == ledger.noise_multiplier > 0.5
   assert '--target_epsilon=5' in ledger.describe()
 

@@ -230,10 +230,12 @@ def test_which_methods_take_messages():
   taken, refused = set(), set()
   for name, method in methods.table().items():
     if method.has_clients:
-      plan = algorithms.resolve(name)
-      pieces = building.make_pieces(plan)
-      reason = processes.needs_one_version(pieces.exchange)
-      assert method.needs_one_version(plan.build('own')) == bool(reason), name
+      configuration = algorithms.resolve(name)
+      components = building.build_components(configuration)
+      reason = processes.needs_one_version(components.exchange)
+      assert method.needs_one_version(configuration.build('own')) == bool(
+        reason
+      ), name
       (refused if reason else taken).add(name)
   assert refused == {
     'fadamgc',
@@ -258,10 +260,12 @@ def test_which_methods_take_messages():
 @pytest.mark.parametrize('count', ['training', 'round'])
 @pytest.mark.parametrize('memory', ['round', 'client'])
 def test_feddecsps_takes_messages_if_it_counts_alone(count, memory):
-  plan = algorithms.resolve('feddecsps', count=count, memory=memory)
-  exchange = building.make_pieces(plan).exchange
+  configuration = algorithms.resolve('feddecsps', count=count, memory=memory)
+  exchange = building.build_components(configuration).exchange
   needed = bool(processes.needs_one_version(exchange))
-  assert plan.method.needs_one_version(plan.build('own')) == needed
+  assert (
+    configuration.method.needs_one_version(configuration.build('own')) == needed
+  )
 
 
 def settings_of(folder, *arguments, name='run', asynchronous_run=True):
@@ -410,9 +414,9 @@ def test_foreign_tasks_have_data_of_the_round_in_which_clients_began():
 
 
 def test_a_process_of_such_a_method_is_refused_too():
-  pieces = building.make_pieces(algorithms.resolve('fedexp'))
+  components = building.build_components(algorithms.resolve('fedexp'))
   with pytest.raises(ValueError, match='cannot take messages'):
-    pieces.compose(linear.model_fn, takes_messages=True)
+    components.compose(linear.model_fn, takes_messages=True)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tff_adaptive import errors
 from tff_adaptive import parameters
 from tff_adaptive import training
 from tff_adaptive.algorithms import building
-from tff_adaptive.algorithms import plan as plan_lib
+from tff_adaptive.algorithms import configuration as configuration_lib
 from tff_adaptive.lab.commands import train as command
 from tff_adaptive.lab.flags import parsing as flags
 from tff_adaptive.lab.recording import files
@@ -305,8 +305,8 @@ def test_one_plan_and_one_of_everything_a_run(tmp_path, monkeypatch):
     monkeypatch.setattr(module, name, count)
 
   counted(parameters.Parameter, 'check', lambda _, value: value == rate)
-  counted(plan_lib, 'resolve')
-  counted(building, 'make_pieces')
+  counted(configuration_lib, 'resolve')
+  counted(building, 'build_components')
   counted(tff.learning.optimizers, 'build_sgdm')
   settings = settings_of(
     tmp_path,
@@ -316,5 +316,5 @@ def test_one_plan_and_one_of_everything_a_run(tmp_path, monkeypatch):
     f'--client_learning_rate={rate}',
   )
   train.run(settings, say=quiet)
-  once = ('check', 'resolve', 'make_pieces', 'build_sgdm')
+  once = ('check', 'resolve', 'build_components', 'build_sgdm')
   assert counts == dict.fromkeys(once, 1)

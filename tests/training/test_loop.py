@@ -80,7 +80,7 @@ def train_fixture():
       result = loop.Training(
         parts,
         folder=folder,
-        cadence=loop.Cadence(
+        intervals=loop.Intervals(
           total_rounds=_ROUNDS, rounds_per_eval=2, rounds_per_checkpoint=3
         ),
         progress=progress.Progress(_ROUNDS, stream=stream or Sayings()),
@@ -255,11 +255,11 @@ def test_model_that_stands_still(train, tmp_path, report, saying):
   'per_eval, evaluated', [(1, [1, 2, 3]), (2, [2, 3]), (5, [3])]
 )
 def test_cadence(per_eval, evaluated):
-  cadence = loop.Cadence(
+  intervals = loop.Intervals(
     total_rounds=3, rounds_per_eval=per_eval, rounds_per_checkpoint=per_eval
   )
-  assert [r for r in (1, 2, 3) if cadence.evaluates(r)] == evaluated
-  assert [r for r in (1, 2, 3) if cadence.checkpoints(r)] == evaluated
+  assert [r for r in (1, 2, 3) if intervals.evaluates(r)] == evaluated
+  assert [r for r in (1, 2, 3) if intervals.checkpoints(r)] == evaluated
 
 
 def test_run_given_up_for_its_clients_can_go_on(train, tmp_path):

@@ -1,12 +1,12 @@
 """What is said of runs that get nowhere."""
 
 from tff_adaptive.lab.recording import hooks
-from tff_adaptive.lab.training.loop import ending
+from tff_adaptive.lab.training.loop import early_stopping
 
 
 def watched(rows, **bounds):
   said = []
-  watch = ending.PlateauWarning(said.append, bounds)
+  watch = early_stopping.PlateauWarning(said.append, bounds)
   for number, row in enumerate(rows):
     watch.round(hooks.Round(row={'round': number, **row}))
   return said
@@ -48,7 +48,7 @@ def evaluation(value, loss=1.0):
 
 def ended(rows, status=hooks.FINISHED):
   said = []
-  watch = ending.PlateauWarning(said.append)
+  watch = early_stopping.PlateauWarning(said.append)
   for number, row in enumerate(rows):
     watch.round(hooks.Round(row={'round': number, **row}))
   before = len(said)
@@ -111,7 +111,7 @@ def test_a_loss_that_grows_under_noise():
 
 def test_a_resumed_run_knows_its_best():
   said = []
-  watch = ending.PlateauWarning(said.append)
+  watch = early_stopping.PlateauWarning(said.append)
   cells = [
     {'round': str(i), **evaluation(str(v))} for i, v in enumerate([0.1, 0.9])
   ]

@@ -5,22 +5,22 @@
   state = process.initialize()
   output = process.next(state, client_datasets)
 
-`resolve` checks a name and hyperparameters and returns a `plan.Plan`;
-`building` builds the pieces of a plan and composes the process. Only `build`
-and `describe` import TensorFlow.
+`resolve` checks a name and hyperparameters and returns a `MethodConfiguration`;
+`building` builds the components of a configuration and composes the process.
+Only `build` and `describe` import TensorFlow.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional, TYPE_CHECKING, Union
 
 from tff_adaptive import parameters
+from tff_adaptive.algorithms import configuration as configuration_lib
 from tff_adaptive.algorithms import methods
-from tff_adaptive.algorithms import plan as plan_lib
+from tff_adaptive.algorithms.configuration import resolve
 from tff_adaptive.algorithms.methods import Costs
 from tff_adaptive.algorithms.methods import Method
 from tff_adaptive.algorithms.methods import method
 from tff_adaptive.algorithms.methods import Options
-from tff_adaptive.algorithms.plan import resolve
 
 if TYPE_CHECKING:
   from tff_adaptive import processes
@@ -70,8 +70,10 @@ def parameters_of(
       not allow that optimizer.
   """
   row = methods.find(name)
-  chosen = plan_lib.optimizers_of(row, client_optimizer, server_optimizer)
-  slots = plan_lib.slots_of(row, chosen)
+  chosen = configuration_lib.optimizers_of(
+    row, client_optimizer, server_optimizer
+  )
+  slots = configuration_lib.slots_of(row, chosen)
   return {public: slot.parameter for public, slot in slots.items()}
 
 
@@ -140,8 +142,8 @@ def build(
       3 model of a backend other than TensorFlow, or if `loss` or `metrics` is
       given without `input_spec`.
   """
-  plan = resolve(name, **hyperparameters)
-  if not plan.method.has_clients:
+  configuration = resolve(name, **hyperparameters)
+  if not configuration.method.has_clients:
     raise parameters.ParameterError(
       'algorithm',
       'The algorithm {name} is not a federated process; train it with '
@@ -162,7 +164,7 @@ def build(
       '`loss` and `metrics` require a Keras model and `input_spec`, the '
       'tf.TensorSpecs of a batch.'
     )
-  return building.make_pieces(plan).compose(model)
+  return building.build_components(configuration).compose(model)
 
 
 def describe(name: str, **hyperparameters: Any) -> str:
@@ -189,12 +191,12 @@ def describe(name: str, **hyperparameters: Any) -> str:
   Raises:
     ParameterError: If `build` would raise it.
   """
-  plan = resolve(name, **hyperparameters)
+  configuration = resolve(name, **hyperparameters)
   # pylint: disable=g-import-not-at-top
   from tff_adaptive.algorithms import building
   from tff_adaptive.algorithms import description
 
-  return description.describe(building.make_pieces(plan))
+  return description.describe(building.build_components(configuration))
 
 
 def is_stateful(process: 'processes.Process') -> bool:

@@ -1,4 +1,4 @@
-"""Builders of learning processes from plans."""
+"""Builders of learning processes from configurations."""
 
 import dataclasses
 from typing import Any, Optional
@@ -9,23 +9,23 @@ from tff_adaptive import models
 from tff_adaptive import optimizers
 from tff_adaptive import parameters
 from tff_adaptive import processes
+from tff_adaptive.algorithms import configuration as configuration_lib
 from tff_adaptive.algorithms import methods
-from tff_adaptive.algorithms import plan as plan_lib
 
 
 @dataclasses.dataclass(frozen=True)
-class Pieces:
-  """The pieces of a learning process.
+class Components:
+  """The components of a learning process.
 
   Attributes:
-    plan: The plan that the pieces are built from.
+    configuration: The configuration that the components are built from.
     client_optimizer, server_optimizer: The optimizers; the client's is `None`
       for a method without clients.
     objective: The terms added to the clients' loss.
     exchange: The statistics that the method exchanges beside the model, if any.
   """
 
-  plan: plan_lib.Plan
+  configuration: configuration_lib.MethodConfiguration
   client_optimizer: Any
   server_optimizer: Any
   objective: processes.Objective
@@ -59,23 +59,25 @@ class Pieces:
       weights: The model's initial weights, as arrays.
     """
     state = processes.first_state(template, weights, **self._arguments())
-    if self.plan.model_aggregator is not None:
+    if self.configuration.model_aggregator is not None:
       return state
     aggregator = processes.first_aggregator_state(
-      state.aggregator, self.plan.aggregation, self.plan.values['seed']
+      state.aggregator,
+      self.configuration.aggregation,
+      self.configuration.values['seed'],
     )
     return state._replace(aggregator=aggregator)
 
   def _arguments(self) -> dict[str, Any]:
     """Returns the arguments of `processes.compose` but model and aggregator."""
-    values = self.plan.values
+    values = self.configuration.values
     return dict(
       client_optimizer=self.client_optimizer,
       server_optimizer=self.server_optimizer,
       objective=self.objective,
       exchange=self.exchange,
-      schedule=_schedule(self.plan, 'client'),
-      server_schedule=_schedule(self.plan, 'server'),
+      schedule=_schedule(self.configuration, 'client'),
+      server_schedule=_schedule(self.configuration, 'server'),
       client_weighting=values['client_weighting'],
       warmup_steps=values.get('client_warmup_steps', 0),
       seed=values['seed'],
@@ -85,16 +87,16 @@ class Pieces:
 
   def _aggregator(self) -> Any:
     aggregator = self._plain_aggregator()
-    if self.plan.values['record_drift']:
+    if self.configuration.values['record_drift']:
       return processes.MeasuringDrift(aggregator)
     return aggregator
 
   def _plain_aggregator(self) -> Any:
-    given = self.plan.model_aggregator
+    given = self.configuration.model_aggregator
     if given is None:
       return processes.build_aggregator(
-        self.plan.aggregation,
-        self.plan.values['seed'],
+        self.configuration.aggregation,
+        self.configuration.values['seed'],
         getattr(self.exchange, 'encoding', None),
       )
     if isinstance(given, tff.aggregators.UnweightedAggregationFactory):
@@ -102,36 +104,46 @@ class Pieces:
     return given
 
 
-def make_pieces(plan: plan_lib.Plan) -> Pieces:
+def build_components(
+  configuration: configuration_lib.MethodConfiguration,
+) -> Components:
   """Builds the optimizers, the objective and the method's additions."""
-  chosen = methods.Chosen(*(_optimizer(plan, s) for s in optimizers.SIDES))
-  own = plan.build('own') or plan.method.options()
+  chosen = methods.Chosen(
+    *(_optimizer(configuration, s) for s in optimizers.SIDES)
+  )
+  own = configuration.build('own') or configuration.method.options()
   made: dict[str, Any] = {**chosen._asdict(), **own.additions(chosen)}
   terms = [made.pop('objective')] if 'objective' in made else []
-  if plan.values.get('proximal_strength'):
-    terms.insert(0, processes.Proximal(plan.values['proximal_strength']))
+  if configuration.values.get('proximal_strength'):
+    terms.insert(
+      0, processes.Proximal(configuration.values['proximal_strength'])
+    )
   if len(terms) > 1:
     terms = [processes.Sum(*terms)]
-  return Pieces(
-    plan, objective=terms[0] if terms else processes.Plain(), **made
+  return Components(
+    configuration, objective=terms[0] if terms else processes.Plain(), **made
   )
 
 
-def _optimizer(plan: plan_lib.Plan, side: str) -> Any:
-  chosen = plan.optimizer[side]
+def _optimizer(
+  configuration: configuration_lib.MethodConfiguration, side: str
+) -> Any:
+  chosen = configuration.optimizer[side]
   if not isinstance(chosen, str):
     # A user's own rule, or one of TFF's optimizers.
     described = isinstance(chosen, parameters.Described)
     return chosen.build() if described else chosen
-  if side == 'client' and not plan.method.has_clients:
+  if side == 'client' and not configuration.method.has_clients:
     return None
   # A method may hide all of the optimizer's hyperparameters.
   description = optimizers.entry_of(side, chosen).description
-  return (plan.build(side) or description()).build()
+  return (configuration.build(side) or description()).build()
 
 
-def _schedule(plan: plan_lib.Plan, side: str) -> Any:
-  schedule = plan.schedule(side)
+def _schedule(
+  configuration: configuration_lib.MethodConfiguration, side: str
+) -> Any:
+  schedule = configuration.schedule(side)
   if schedule is None:
     return None
-  return schedule.build(plan.arguments(side)['learning_rate'])
+  return schedule.build(configuration.arguments(side)['learning_rate'])

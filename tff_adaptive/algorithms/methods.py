@@ -75,7 +75,7 @@ class Chosen(NamedTuple):
 
 
 class Options(parameters.Described):
-  """A method's own hyperparameters, and the pieces that it adds.
+  """A method's own hyperparameters, and the components that it adds.
 
   The first paragraph of a subclass's docstring is the method's summary. A
   subclass may redeclare a hyperparameter that every method has, such as
@@ -89,7 +89,7 @@ class Options(parameters.Described):
   in_state: ClassVar[frozenset[str]] = frozenset()
 
   def additions(self, chosen: Chosen) -> Additions:
-    """Builds the pieces that the method adds; none by default.
+    """Builds the components that the method adds; none by default.
 
     Args:
       chosen: The optimizers of both sides.
@@ -102,7 +102,7 @@ class Options(parameters.Described):
 
   @classmethod
   def check_all(cls, values: Mapping[str, Any]) -> None:
-    """Checks the method's hyperparameters against those of other pieces.
+    """Checks the method's hyperparameters against those of other components.
 
     Args:
       values: All hyperparameters by their public names.
@@ -338,7 +338,7 @@ def of_server(server: str, asked: Iterable[str]) -> Method:
 
 
 class Additions(TypedDict, total=False):
-  """The pieces that a method adds to a process or replaces.
+  """The components that a method adds to a process or replaces.
 
   Attributes:
     client_optimizer, server_optimizer: Replacements of the chosen optimizers.

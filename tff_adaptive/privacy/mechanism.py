@@ -491,11 +491,11 @@ def _calibrate(budget: Budget, target: float) -> float:
   return found
 
 
-def check(plan: Any, weighting_given: bool) -> dict[str, Any]:
-  """Checks a plan's aggregation options against the rest of the plan.
+def check(configuration: Any, weighting_given: bool) -> dict[str, Any]:
+  """Checks a method's aggregation options against its other options.
 
   Args:
-    plan: An `algorithms.plan.Plan`.
+    configuration: An `algorithms.configuration.MethodConfiguration`.
     weighting_given: Whether `client_weighting` was given explicitly.
 
   Returns:
@@ -505,46 +505,52 @@ def check(plan: Any, weighting_given: bool) -> dict[str, Any]:
   Raises:
     ParameterError: If an option would be ignored or is not private.
   """
-  if plan.model_aggregator is not None:
+  if configuration.model_aggregator is not None:
     for name, parameter in parameters.parameters_of(Aggregation).items():
-      if plan.values[name] != parameter.default:
+      if configuration.values[name] != parameter.default:
         raise parameters.ParameterError(
           name, '{} would be ignored: {model_aggregator} is given.'
         )
-  hidden = plan.aggregation.private or plan.values['aggregator'] == 'secure'
-  if hidden and plan.values['record_drift']:
+  hidden = (
+    configuration.aggregation.private
+    or configuration.values['aggregator'] == 'secure'
+  )
+  if hidden and configuration.values['record_drift']:
     raise parameters.ParameterError(
       'record_drift',
       '{} cannot be combined with differential privacy or secure summation: '
       'it measures individual updates, which these hide; give one of them.',
     )
-  if plan.aggregation.trimmed is not None:
-    return _uniform(plan, weighting_given)
-  if not plan.aggregation.private:
+  if configuration.aggregation.trimmed is not None:
+    return _uniform(configuration, weighting_given)
+  if not configuration.aggregation.private:
     return {}
-  if plan.method.unnoised and plan.values.get('count') != 'round':
+  if (
+    configuration.method.unnoised
+    and configuration.values.get('count') != 'round'
+  ):
     raise parameters.ParameterError(
       'dp_clip_norm',
       'The algorithm {method} does not support differential privacy: besides '
       'their update, its clients send {unnoised} without noise.',
-      method=plan.method.name,
-      unnoised=plan.method.unnoised,
+      method=configuration.method.name,
+      unnoised=configuration.method.unnoised,
     )
-  if plan.values.get('record_step_sizes'):
+  if configuration.values.get('record_step_sizes'):
     raise parameters.ParameterError(
       'record_step_sizes',
       '{} cannot be combined with differential privacy: it records figures of '
       'individual clients without noise; give one of them.',
     )
-  return _uniform(plan, weighting_given)
+  return _uniform(configuration, weighting_given)
 
 
-def _uniform(plan: Any, weighting_given: bool) -> dict[str, Any]:
+def _uniform(configuration: Any, weighting_given: bool) -> dict[str, Any]:
   """Sets uniform client weights, unless others were asked for."""
-  given = plan.values['client_weighting']
+  given = configuration.values['client_weighting']
   if not weighting_given or given == 'uniform':
     return {'client_weighting': 'uniform'}
-  if plan.aggregation.private:
+  if configuration.aggregation.private:
     raise parameters.ParameterError(
       'client_weighting',
       "{} must be 'uniform' under differential privacy, got {given!r}: client "
@@ -556,5 +562,5 @@ def _uniform(plan: Any, weighting_given: bool) -> dict[str, Any]:
     '{}={given} would be ignored: with {aggregator}={aggregator_name} all '
     'clients count alike.',
     given=given,
-    aggregator_name=plan.values['aggregator'],
+    aggregator_name=configuration.values['aggregator'],
   )

@@ -16,7 +16,7 @@ from typing import NamedTuple, Optional, Union
 from tff_adaptive import structures
 from tff_adaptive.lazy import tf
 from tff_adaptive.processes import encodings
-from tff_adaptive.processes import numbers as numbers_lib
+from tff_adaptive.processes import hparams as hparams_lib
 
 _NOTHING: structures.Statistics = collections.OrderedDict()
 
@@ -133,7 +133,7 @@ def share_of(
   return 1.0 if population is None else cohort_size / population
 
 
-class Exchange(numbers_lib.Numbered):
+class Exchange(hparams_lib.HasHparams):
   """Statistics that a method exchanges in addition to the model; none here.
 
   The hooks of a round, in order: `share` and `broadcast` on the server;

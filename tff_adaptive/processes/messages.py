@@ -15,7 +15,7 @@ from tff_adaptive import structures
 from tff_adaptive.optimizers import tree
 from tff_adaptive.processes import drift
 from tff_adaptive.processes import exchange as exchange_lib
-from tff_adaptive.processes import numbers as numbers_lib
+from tff_adaptive.processes import hparams as hparams_lib
 from tff_adaptive.processes.local import step_sizes
 
 
@@ -219,7 +219,7 @@ def next_state(
       lambda t: tf.math.divide_no_nan(t, tf.cast(by, t.dtype)), structure
     )
 
-  exchange = exchange.with_numbers(numbers_lib.below('exchange', state.numbers))
+  exchange = exchange.with_hparams(hparams_lib.below('exchange', state.numbers))
   server = exchange_lib.Server(
     state.statistics,
     report=exchange_lib.Report(

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Optional, TypeAlias, Union
 from tff_adaptive import structures
 from tff_adaptive.lazy import tf
 from tff_adaptive.optimizers import tree
-from tff_adaptive.processes import numbers as numbers_lib
+from tff_adaptive.processes import hparams as hparams_lib
 
 Weights = structures.FlatWeights
 
@@ -43,7 +43,7 @@ Constants: TypeAlias = tuple[Union['tf.Tensor', 'Constants'], ...]
 RepresentAt = Callable[[Weights], 'tf.Tensor']
 
 
-class Objective(numbers_lib.Numbered, abc.ABC):
+class Objective(hparams_lib.HasHparams, abc.ABC):
   """A term that a client adds to its model's loss on every batch.
 
   The term is differentiated together with the loss, so that value and gradient
@@ -98,17 +98,17 @@ class Sum(Objective):
       [part.term(at, own) for part, own in zip(self._parts, constants)]
     )
 
-  def numbers(self) -> collections.OrderedDict[str, float]:
+  def hparams(self) -> collections.OrderedDict[str, float]:
     return collections.OrderedDict(
       item
       for index, part in enumerate(self._parts)
-      for item in numbers_lib.prefixed(f'{index}', part.numbers()).items()
+      for item in hparams_lib.prefixed(f'{index}', part.hparams()).items()
     )
 
-  def with_numbers(self, values: Mapping[str, Any]) -> Sum:
+  def with_hparams(self, values: Mapping[str, Any]) -> Sum:
     return Sum(
       *(
-        part.with_numbers(numbers_lib.below(f'{index}', values))
+        part.with_hparams(hparams_lib.below(f'{index}', values))
         for index, part in enumerate(self._parts)
       )
     )
@@ -126,7 +126,7 @@ class Proximal(Objective):
   negative of it.
   """
 
-  number_names = ('_strength',)
+  hparam_names = ('_strength',)
 
   def __init__(self, strength: float):
     """Takes mu.
@@ -183,7 +183,7 @@ class Contrastive(Objective):
   """
 
   needs_representation = True
-  number_names = ('_strength', '_temperature')
+  hparam_names = ('_strength', '_temperature')
 
   def __init__(self, strength: float, temperature: float = 0.5):
     """Takes mu and T.

@@ -28,7 +28,7 @@ class Extrapolation(exchanges.OwnRate):
     'Delta = max(1, mean |Delta_i|^2 / (2 (|Delta|^2 + epsilon))) Delta'
   )
 
-  number_names = ('_epsilon',)
+  hparam_names = ('_epsilon',)
 
   def __init__(self, epsilon: float, average_last_two: bool):
     self._epsilon = epsilon

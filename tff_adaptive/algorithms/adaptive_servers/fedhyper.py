@@ -34,7 +34,7 @@ class Hypergradient(exchanges.OwnRate):
     'from {:g}'
   )
 
-  number_names = ('_lower', '_upper')
+  hparam_names = ('_lower', '_upper')
 
   def __init__(self, rate: float, lower: float, upper: float):
     self._rate = rate

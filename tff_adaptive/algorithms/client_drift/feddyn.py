@@ -35,7 +35,7 @@ class DynamicRegularization(exchange.Exchange):
     'h = h - alpha (|S| / N) Delta, from 0\nDelta = Delta - h / alpha'
   )
 
-  number_names = ('_alpha',)
+  hparam_names = ('_alpha',)
 
   def __init__(self, alpha: float, population: Optional[int]):
     self._alpha = alpha

@@ -40,7 +40,7 @@ class LastReceived(exchange.Exchange):
   not changed.
   """
 
-  number_names = ('_rho',)
+  hparam_names = ('_rho',)
 
   def __init__(self, rho: float):
     self._rho = rho

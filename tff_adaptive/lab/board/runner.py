@@ -262,7 +262,7 @@ class Runner:
         raise
       rows = []  # It failed before its first round.
     return records_lib.of_rows(
-      rows, point.settings.plan.gradients_per_step, status
+      rows, point.settings.configuration.gradients_per_step, status
     )
 
   def enter(

@@ -30,8 +30,8 @@ from tff_adaptive import algorithms
 from tff_adaptive import errors
 from tff_adaptive import optimizers
 from tff_adaptive import parameters
+from tff_adaptive.algorithms import configuration
 from tff_adaptive.algorithms import methods
-from tff_adaptive.algorithms import plan
 from tff_adaptive.lab.flags import flag_table
 from tff_adaptive.lab.recording import files
 
@@ -269,9 +269,9 @@ def _allowed(
     choice = f'{side}_optimizer'
     words = {value for flag, value in pairs if flag == choice}
     for name in {getattr(method, side), *words} & {*accepted}:
-      chosen = plan.optimizers_of(method, **{side: name})
-      for public, slot in plan.slots_of(method, chosen).items():
-        if slot.piece != 'aggregation' and public not in _NOT_TUNED:
+      chosen = configuration.optimizers_of(method, **{side: name})
+      for public, slot in configuration.slots_of(method, chosen).items():
+        if slot.component != 'aggregation' and public not in _NOT_TUNED:
           allowed[public] = slot.parameter
     allowed[choice] = dataclasses.replace(
       table.general[choice].parameter, annotation=Literal[accepted]

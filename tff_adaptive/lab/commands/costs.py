@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
       '--methods measures methods with their defaults and excludes flags of '
       'an algorithm; omit it to measure the method that those flags configure.'
     )
-  if chosen and not settings.plan.method.has_clients:
+  if chosen and not settings.configuration.method.has_clients:
     raise errors.SettingsError(
       f'The algorithm {settings.algorithm} has no clients, so there are no '
       'client costs to measure.'
@@ -63,7 +63,9 @@ def main(arguments: Sequence[str]) -> int:
 
   experiment.set_runtime(settings)
   task = experiment.create_task(settings)
-  plans = [settings.plan] if chosen else map(algorithms.resolve, names)
-  for line in measured_costs.table(plans, task.model_fn):
+  configurations = (
+    [settings.configuration] if chosen else map(algorithms.resolve, names)
+  )
+  for line in measured_costs.table(configurations, task.model_fn):
     print(line, flush=True)
   return 0

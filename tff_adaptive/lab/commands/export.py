@@ -23,7 +23,7 @@ from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.recording import tables
 from tff_adaptive.lab.report import runs as results
 from tff_adaptive.lab.training import experiment
-from tff_adaptive.lab.training.loop import ending
+from tff_adaptive.lab.training.loop import early_stopping
 from tff_adaptive.lazy import tf
 from tff_adaptive.lazy import tff
 
@@ -281,7 +281,7 @@ def _check_finite(model: Any, run: results.Run, which: str) -> None:
   weights = [*model.trainable_variables, *model.non_trainable_variables]
   arrays = [np.asarray(w) for w in weights]
   finite = all(np.isfinite(a).all() for a in arrays if a.dtype.kind == 'f')
-  if finite and (which != 'last' or not ending.diverged(run.rows[-1])):
+  if finite and (which != 'last' or not early_stopping.diverged(run.rows[-1])):
     return
   raise errors.SettingsError(
     f'{run.path} has diverged: its weights or its training loss are not '

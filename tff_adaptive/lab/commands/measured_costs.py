@@ -16,7 +16,7 @@ import tensorflow_federated as tff
 from tff_adaptive import algorithms
 from tff_adaptive import structures
 from tff_adaptive.algorithms import building
-from tff_adaptive.algorithms import plan as plan_lib
+from tff_adaptive.algorithms import configuration as configuration_lib
 from tff_adaptive.lab.training import traffic as communication
 from tff_adaptive.optimizers import protocol
 from tff_adaptive.optimizers import tree
@@ -80,19 +80,21 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def table(plans: Iterable[plan_lib.Plan], model_fn: Any) -> Iterator[str]:
+def table(
+  configurations: Iterable[configuration_lib.MethodConfiguration], model_fn: Any
+) -> Iterator[str]:
   """Renders the costs of methods, each line as soon as it is measured.
 
   Args:
-    plans: The methods.
+    configurations: The methods.
     model_fn: The model, as `algorithms.build` takes it.
   """
   yield _line('method', [name for name, _ in _COLUMNS])
-  for plan in plans:
-    name = plan.method.name
-    pieces = building.make_pieces(plan)
+  for configuration in configurations:
+    name = configuration.method.name
+    components = building.build_components(configuration)
     try:
-      costs = of_process(pieces.compose(model_fn), pieces)
+      costs = of_process(components.compose(model_fn), components)
     except exchange_lib.UnsuitableModelError:
       yield _line(name, []) + 'not for this model'
       continue
@@ -122,19 +124,19 @@ def _line(name: str, cells: Sequence[Any]) -> str:
   return f'{name:<19}' + ''.join(shown)
 
 
-def of_process(process: Any, pieces: building.Pieces) -> Costs:
+def of_process(process: Any, components: building.Components) -> Costs:
   """Measures the costs of a learning process.
 
   Args:
     process: The process.
-    pieces: The components that it was composed of.
+    components: The components that it was composed of.
 
   Raises:
     ValueError: If something sent has no fixed size.
   """
   traffic = communication.of_process(process)
   weights = process.get_model_weights.type_signature.result.trainable
-  optimizer, exchange = pieces.client_optimizer, pieces.exchange
+  optimizer, exchange = components.client_optimizer, components.exchange
   specs = tuple(tf.nest.flatten(tff.types.type_to_tf_tensor_specs(weights)))
   held = kept = 0
   client_state: Any = collections.OrderedDict()

@@ -60,7 +60,7 @@ def describe(
   built = experiment.build(settings, task)
   lines = [] if preset is None else [preset.describe()]
   lines += [*_heading(settings, task), '']
-  lines += [description.describe(built.pieces), '']
+  lines += [description.describe(built.components), '']
   if built.ledger is not None:
     lines += [built.ledger.describe(), '']
   lines.append('settings')
@@ -107,7 +107,7 @@ def _describe_lockstep(settings: settings_lib.Settings, received: int) -> str:
 def _heading(settings: settings_lib.Settings, task: Any) -> list[str]:
   """Describes the run, its clients and its task's published settings."""
   info = tasks.info(settings.task)
-  whose = settings.plan.method.whose_data(
+  whose = settings.configuration.method.whose_data(
     settings.clients_per_round, len(task.datasets.train_data.client_ids)
   )
   lines = [

@@ -12,8 +12,8 @@ from typing import Any, Literal
 import tasks
 from tff_adaptive import optimizers
 from tff_adaptive import parameters
+from tff_adaptive.algorithms import configuration
 from tff_adaptive.algorithms import methods
-from tff_adaptive.algorithms import plan
 from tff_adaptive.lab.flags import general
 from tff_adaptive.lab.flags import runtime_flags
 from tff_adaptive.lab.flags import settings as settings_lib
@@ -184,9 +184,9 @@ class FlagTable:
 def _hyperparameters() -> Iterator[tuple[str, parameters.Parameter]]:
   """Yields each hyperparameter with the name of what takes it."""
   for name, method in methods.table().items():
-    own = plan.optimizers_of(method)
-    for slot in plan.slots_of(method, own).values():
-      side = slot.piece
+    own = configuration.optimizers_of(method)
+    for slot in configuration.slots_of(method, own).values():
+      side = slot.component
       # Optimizers that users can choose are listed by themselves.
       chosen = side in own and own[side] in optimizers.names(side)
       if not chosen and slot.parameter.name not in DECIDED:

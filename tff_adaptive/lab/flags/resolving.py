@@ -11,8 +11,8 @@ from typing import Any, Optional
 import tasks
 from tff_adaptive import optimizers
 from tff_adaptive import parameters
+from tff_adaptive.algorithms import configuration as configuration_lib
 from tff_adaptive.algorithms import methods
-from tff_adaptive.algorithms import plan as plan_lib
 from tff_adaptive.lab.flags import flag_table
 from tff_adaptive.lab.flags import general as general_lib
 from tff_adaptive.lab.flags import presets
@@ -106,21 +106,21 @@ def resolve(table: flag_table.FlagTable, given: Given) -> settings_lib.Settings:
   method, optimizer = _choose(general, given)
   _fill_in(values, general)
   with parameters.renamed(flag_table.DECIDED):
-    plan = plan_lib.resolve(
+    configuration = configuration_lib.resolve(
       method.name,
       client_optimizer=optimizer['client'],
       server_optimizer=optimizer['server'],
       **values,
     )
-    _refuse_unused(table, given, general, plan)
-    _check(general, plan, given)
+    _refuse_unused(table, given, general, configuration)
+    _check(general, configuration, given)
   examples = general['num_validation_examples']
   fields = (f.name for f in dataclasses.fields(general_lib.AsGiven))
   return settings_lib.Settings(
     **{name: general[name] for name in fields},
     task=general['task'],
     task_options=_task_options(table, given, general),
-    plan=plan,
+    configuration=configuration,
     num_validation_examples=None if examples == -1 else examples,
     trackers=tuple(filter(None, (general['trackers'] or '').split(','))),
     runtime=general['runtime'],
@@ -221,7 +221,7 @@ def _choose(
     if method.name == 'fedavg' and proximal:
       method = methods.find('fedprox')
     given = general
-  return method, plan_lib.optimizers_of(
+  return method, configuration_lib.optimizers_of(
     method, given.get('client_optimizer'), given.get('server_optimizer')
   )
 
@@ -247,7 +247,7 @@ def _refuse_unused(
   table: flag_table.FlagTable,
   given: Given,
   general: Given,
-  plan: plan_lib.Plan,
+  configuration: configuration_lib.MethodConfiguration,
 ) -> None:
   """Raises `UnusedError` for a flag that nothing uses."""
   active = [
@@ -256,7 +256,7 @@ def _refuse_unused(
     if value is not False and value != table.find(name).parameter.default
   ]
   for name in active:
-    if reason := _why_unused(table.find(name), general, plan, active):
+    if reason := _why_unused(table.find(name), general, configuration, active):
       value = given[name]
       shown = f'={value:g}' if isinstance(value, float) else f'={value}'
       raise parameters.UnusedError(
@@ -269,13 +269,13 @@ def _refuse_unused(
 def _why_unused(
   flag: flag_table.Flag,
   general: Given,
-  plan: plan_lib.Plan,
+  configuration: configuration_lib.MethodConfiguration,
   active: Collection[str],
 ) -> str:
   """Says why nothing uses a flag, or without what; empty if something does."""
   name, task, runtime = flag.name, general['task'], general['runtime']
-  if name in general_lib.OF_CLIENTS and not plan.method.has_clients:
-    return f': {{algorithm}}={plan.method.name} has no clients'
+  if name in general_lib.OF_CLIENTS and not configuration.method.has_clients:
+    return f': {{algorithm}}={configuration.method.name} has no clients'
   needed = general_lib.NEEDS.get(name, ())
   if needed and not {*needed} & {*active}:
     return ' without ' + ' or '.join(f'{{{other}}}' for other in needed)
@@ -304,19 +304,23 @@ def _why_unused(
   return ''
 
 
-def _check(general: dict[str, Any], plan: plan_lib.Plan, given: Given) -> None:
+def _check(
+  general: dict[str, Any],
+  configuration: configuration_lib.MethodConfiguration,
+  given: Given,
+) -> None:
   """Checks the general flags against the method; fills in defaults.
 
   Args:
     general: General flags as returned by `_general`; updated in place.
-    plan: The method with its hyperparameters.
+    configuration: The method with its hyperparameters.
     given: The flags that were given.
 
   Raises:
-    ParameterError: If flags and plan contradict each other.
+    ParameterError: If flags and configuration contradict each other.
   """
-  private, asynchronous = plan.private, general['asynchronous']
-  rate = plan.values.get('client_learning_rate')
+  private, asynchronous = configuration.private, general['asynchronous']
+  rate = configuration.values.get('client_learning_rate')
   tunes = (
     general['finetune_epochs'] and general['finetune_learning_rate'] is None
   )
@@ -353,8 +357,8 @@ def _check(general: dict[str, Any], plan: plan_lib.Plan, given: Given) -> None:
     ),
     (
       asynchronous
-      and plan.method.needs_one_version(
-        plan.build('own') or plan.method.options()
+      and configuration.method.needs_one_version(
+        configuration.build('own') or configuration.method.options()
       ),
       'asynchronous',
       '{} cannot be combined with {algorithm}={method}: its server aggregates '
@@ -368,7 +372,7 @@ def _check(general: dict[str, Any], plan: plan_lib.Plan, given: Given) -> None:
       'learning rate to default to.',
     ),
     (
-      fedex and not plan.method.has_clients,
+      fedex and not configuration.method.has_clients,
       'lora_rule',
       f'{corrects}{{algorithm}} has no clients; use lora or ffa.',
     ),
@@ -379,15 +383,19 @@ def _check(general: dict[str, Any], plan: plan_lib.Plan, given: Given) -> None:
       'use lora or ffa.',
     ),
     (
-      fedex and plan.method.has_clients and plan.aggregation.formula,
+      fedex
+      and configuration.method.has_clients
+      and configuration.aggregation.formula,
       'lora_rule',
       f'{corrects}the chosen aggregation hides individual updates from the '
       'server; use lora or ffa.',
     ),
   ):
     if applies:
-      raise parameters.ParameterError(name, problem, method=plan.method.name)
-  _check_epochs(general['client_epochs_per_round'], plan, given)
+      raise parameters.ParameterError(
+        name, problem, method=configuration.method.name
+      )
+  _check_epochs(general['client_epochs_per_round'], configuration, given)
   if tunes:
     general['finetune_learning_rate'] = rate
   for name, needed, value in (
@@ -399,15 +407,20 @@ def _check(general: dict[str, Any], plan: plan_lib.Plan, given: Given) -> None:
       general[name] = value
 
 
-def _check_epochs(epochs: int, plan: plan_lib.Plan, given: Given) -> None:
+def _check_epochs(
+  epochs: int,
+  configuration: configuration_lib.MethodConfiguration,
+  given: Given,
+) -> None:
   """Checks the optimizers' epochs against those of the data."""
   for name in ('local_epochs', 'epochs_mix', 'client_epochs'):
     if name not in given:
       continue
-    times = value = plan.values[name]
+    times = value = configuration.values[name]
     if name != 'local_epochs':
       times = mixes.longest(
-        plan.values['epochs_mix'], plan.values['client_epochs']
+        configuration.values['epochs_mix'],
+        configuration.values['client_epochs'],
       )
     if times != epochs:
       raise parameters.ParameterError(

@@ -9,7 +9,7 @@ from typing import Any, Optional
 
 import tasks
 from tff_adaptive import errors
-from tff_adaptive.algorithms import plan as plan_lib
+from tff_adaptive.algorithms import configuration as configuration_lib
 from tff_adaptive.lab.flags import general
 
 
@@ -19,7 +19,8 @@ class Settings(general.AsGiven):
   Attributes:
     task: A name that `tasks.create` accepts.
     task_options: The task's options.
-    plan: The method with all hyperparameters; its seed is set from `seed`.
+    configuration: The method with all hyperparameters; its seed is set from
+      `seed`.
     num_validation_examples: Number of examples to evaluate on during training;
       `None` for all validation examples.
     trackers: Trackers that record the run, as values of --trackers.
@@ -31,7 +32,7 @@ class Settings(general.AsGiven):
 
   task: str
   task_options: Mapping[str, Any]
-  plan: plan_lib.Plan
+  configuration: configuration_lib.MethodConfiguration
   num_validation_examples: Optional[int]
   trackers: tuple[str, ...] = ()
   runtime: str
@@ -40,22 +41,22 @@ class Settings(general.AsGiven):
   @property
   def algorithm(self) -> str:
     """The method's name."""
-    return self.plan.method.name
+    return self.configuration.method.name
 
   @property
   def client_optimizer(self) -> str:
     """The name of the clients' optimizer."""
-    return self.plan.optimizer['client']
+    return self.configuration.optimizer['client']
 
   @property
   def server_optimizer(self) -> str:
     """The name of the server's optimizer."""
-    return self.plan.optimizer['server']
+    return self.configuration.optimizer['server']
 
   @property
   def hyperparameters(self) -> dict[str, Any]:
-    """The hyperparameters of the plan, except the seed."""
-    return {k: v for k, v in self.plan.values.items() if k != 'seed'}
+    """The hyperparameters of the configuration, except the seed."""
+    return {k: v for k, v in self.configuration.values.items() if k != 'seed'}
 
   @property
   def identity(self) -> dict[str, Any]:
@@ -97,7 +98,9 @@ class Settings(general.AsGiven):
     usual = {f.name: f.default for f in dataclasses.fields(general.AsGiven)}
     # Older runs lack it and were evaluated on test data.
     usual['validation_split'] = 'test'
-    always = _ALWAYS_IN_IDENTITY | (_ACCOUNTING if self.plan.private else set())
+    always = _ALWAYS_IN_IDENTITY | (
+      _ACCOUNTING if self.configuration.private else set()
+    )
     return {
       name: value
       for name, default in usual.items()
@@ -113,7 +116,7 @@ class Settings(general.AsGiven):
     """
     if name == 'dp_clients_per_round':
       return False
-    slot = self.plan.slots[name]
+    slot = self.configuration.slots[name]
     is_later = slot.argument in slot.description.later
     return not is_later or value != slot.parameter.default
 

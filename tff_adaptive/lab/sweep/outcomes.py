@@ -11,7 +11,7 @@ from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.report import runs
 from tff_adaptive.lab.report import scores
 from tff_adaptive.lab.report import sweeps
-from tff_adaptive.lab.training.loop import ending
+from tff_adaptive.lab.training.loop import early_stopping
 from tff_adaptive.lazy import pandas as pd
 
 # The status of a run.
@@ -109,7 +109,9 @@ def measures_of(
     target_metric: The value of --target_metric, if given.
   """
   measures = run.measures()
-  reached = ending.first_at_target(run.rows, target_metric, run.directions)
+  reached = early_stopping.first_at_target(
+    run.rows, target_metric, run.directions
+  )
   if 'virtual_seconds' in measures and reached is not None:
     measures['virtual_seconds_to_target'] = reached.get(
       metric_names.VIRTUAL_SECONDS, 0.0

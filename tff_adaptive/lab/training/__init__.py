@@ -2,6 +2,6 @@
 
 from tff_adaptive.lab.flags.resolving import settings
 from tff_adaptive.lab.training.experiment import run
-from tff_adaptive.lab.training.loop.ending import Result
+from tff_adaptive.lab.training.loop.early_stopping import Result
 
 __all__ = ['Result', 'run', 'settings']

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Optional
 
 from tff_adaptive import parameters
-from tff_adaptive.algorithms import plan as plan_lib
+from tff_adaptive.algorithms import configuration as configuration_lib
 from tff_adaptive.lab.flags import options
 from tff_adaptive.lab.flags import settings as settings_lib
 from tff_adaptive.privacy import mechanism as privacy
@@ -63,7 +63,7 @@ def open_ledger(
     SettingsError: If no noise multiplier meets the target epsilon, there are
       fewer clients than a cohort needs, or delta exceeds 1 / clients.
   """
-  if not settings.plan.private:
+  if not settings.configuration.private:
     return None
   delta = settings.dp_delta
   try:
@@ -77,7 +77,7 @@ def open_ledger(
       sampling=settings.dp_sampling,
       accounting=settings.dp_accounting,
     )
-    noise = settings.plan.values['dp_noise_multiplier'] or 0.0
+    noise = settings.configuration.values['dp_noise_multiplier'] or 0.0
     if settings.target_epsilon is not None:
       noise = budget.noise_for(settings.target_epsilon)
   except parameters.ParameterError as e:
@@ -85,8 +85,10 @@ def open_ledger(
   return Ledger(budget, noise, settings.target_epsilon)
 
 
-def with_noise(plan: plan_lib.Plan, ledger: Optional[Ledger]) -> plan_lib.Plan:
-  """Returns the plan with the ledger's noise multiplier."""
+def with_noise(
+  configuration: configuration_lib.MethodConfiguration, ledger: Optional[Ledger]
+) -> configuration_lib.MethodConfiguration:
+  """Returns the configuration with the ledger's noise multiplier."""
   if ledger is None:
-    return plan
-  return plan.with_values(dp_noise_multiplier=ledger.noise_multiplier)
+    return configuration
+  return configuration.with_values(dp_noise_multiplier=ledger.noise_multiplier)

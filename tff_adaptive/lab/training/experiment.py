@@ -24,7 +24,7 @@ from tff_adaptive.lab.recording import trackers
 from tff_adaptive.lab.training import accounting
 from tff_adaptive.lab.training import reuse
 from tff_adaptive.lab.training import seeds as randomness
-from tff_adaptive.lab.training.loop import ending
+from tff_adaptive.lab.training.loop import early_stopping
 from tff_adaptive.lab.training.participation import availability
 from tff_adaptive.lab.training.participation import cohorts
 from tff_adaptive.processes import exchange
@@ -137,7 +137,7 @@ def prepare(settings: settings_lib.Settings) -> Optional[tables.RowFile]:
     return None
   last = metrics.rows[-1]
   tested = any(v for name, v in last.items() if name.startswith('test/'))
-  over = int(last['round']) == settings.total_rounds or ending.is_over(
+  over = int(last['round']) == settings.total_rounds or early_stopping.is_over(
     metrics.rows,
     settings.target_metric,
     settings.patience,
@@ -169,13 +169,13 @@ def check_data(settings: settings_lib.Settings) -> None:
   """
   with _reading(settings):
     count = tasks.check_data(settings.task, **_task_options(settings))
-  if count is not None and settings.plan.method.has_clients:
+  if count is not None and settings.configuration.method.has_clients:
     cohorts.check_count('clients_per_round', settings.clients_per_round, count)
 
 
 def _task_options(settings: settings_lib.Settings) -> dict[str, Any]:
   options = dict(settings.task_options)
-  if not settings.plan.method.has_clients:
+  if not settings.configuration.method.has_clients:
     # These apply to a client's data in a round; pooled data are read once.
     no_share = dict(epochs=1, max_elements=None)
     options |= {k: v for k, v in no_share.items() if k in options}
@@ -241,7 +241,7 @@ def _check_fitted(
     SettingsError: If its training data name what was `fitted` on them.
   """
   fitted = getattr(task.datasets.train_data, 'fitted', ())
-  noise = settings.plan.values.get('dp_noise_multiplier')
+  noise = settings.configuration.values.get('dp_noise_multiplier')
   if fitted and (noise or settings.target_epsilon is not None):
     raise errors.SettingsError(
       'Differential privacy does not cover what '
@@ -268,24 +268,24 @@ def build(
 
   population = len(task.datasets.train_data.client_ids)
   ledger = accounting.open_ledger(settings, population)
-  plan = accounting.with_noise(settings.plan, ledger).with_values(
-    seed=randomness.seed_32(settings.seed, 'inside rounds')
-  )
+  configuration = accounting.with_noise(
+    settings.configuration, ledger
+  ).with_values(seed=randomness.seed_32(settings.seed, 'inside rounds'))
   # The population, for methods that use it, defaults to the task's clients.
-  if plan.values.get('population', 0) is None:
-    plan = plan.with_values(population=population)
+  if configuration.values.get('population', 0) is None:
+    configuration = configuration.with_values(population=population)
   try:
-    pieces = building.make_pieces(plan)
+    components = building.build_components(configuration)
     process = None
-    if plan.method.has_clients:
+    if configuration.method.has_clients:
       process = reuse.process(
         (
           reuse.model_key(settings, task),
-          plan.structure,
+          configuration.structure,
           settings.asynchronous,
           settings.runtime,
         ),
-        lambda: pieces.compose(
+        lambda: components.compose(
           task.model_fn, takes_messages=settings.asynchronous
         ),
       )
@@ -296,7 +296,7 @@ def build(
       f'--algorithm={settings.algorithm} cannot train --task={settings.task}. '
       f'{e}'
     ) from e
-  return parts_lib.Built(ledger, pieces, process)
+  return parts_lib.Built(ledger, components, process)
 
 
 def run(
@@ -305,7 +305,7 @@ def run(
   say: Callable[[str], None] = print,
   hooks: Sequence[Any] = (),
   pictures: bool = True,
-) -> ending.Result:
+) -> early_stopping.Result:
   """Runs or resumes an experiment.
 
   Everything is written to `settings.folder`. A finished run is not repeated.
@@ -337,14 +337,14 @@ def _run(
   say: Callable[[str], None],
   hooks: Sequence[Any],
   pictures: bool,
-) -> ending.Result:
+) -> early_stopping.Result:
   """Implements `run`, which converts `SystemExit`."""
   start = time.perf_counter()
   recorders = build_trackers(settings)
   finished = prepare(settings)
   if finished is not None:
     say(f'This run is already finished; its results are in {settings.folder}.')
-    return ending.Result(finished.rows, {})
+    return early_stopping.Result(finished.rows, {})
   check_data(settings)
   announce(say)
   from tff_adaptive.lab.training.evaluation import validation
@@ -363,7 +363,7 @@ def _run(
     say(ready.formula)
     if ledger is not None:
       say(ledger.describe())
-    whose = settings.plan.method.whose_data(
+    whose = settings.configuration.method.whose_data(
       settings.clients_per_round, len(ready.clients.client_ids)
     )
     say(
@@ -389,13 +389,13 @@ def _run(
     if words := availability.describe(settings):
       say(f'{words[0].upper()}{words[1:]}.')
     progress = progress_lib.Progress(settings.total_rounds)
-    watch = ending.PlateauWarning(progress.say, _bounds(settings))
+    watch = early_stopping.PlateauWarning(progress.say, _bounds(settings))
     with files.RunFolder(settings.folder) as folder:
       _write_down(folder, settings, ready)
       results = loop.Training(
         ready,
         folder=folder,
-        cadence=loop.Cadence(
+        intervals=loop.Intervals(
           total_rounds=settings.total_rounds,
           rounds_per_eval=settings.rounds_per_eval,
           rounds_per_checkpoint=settings.rounds_per_checkpoint,

@@ -39,7 +39,7 @@ from tff_adaptive.lab.training.evaluation import (
 from tff_adaptive.lab.training.evaluation import evaluator as evaluation
 from tff_adaptive.lab.training.evaluation import validation
 from tff_adaptive.lab.training.loop import centralized
-from tff_adaptive.lab.training.loop import ending
+from tff_adaptive.lab.training.loop import early_stopping
 from tff_adaptive.lab.training.loop import loop
 from tff_adaptive.lab.training.loop import rounds as rounds_lib
 from tff_adaptive.lab.training.participation import (
@@ -52,16 +52,16 @@ from tff_adaptive.lab.training.participation import (
 
 @dataclasses.dataclass(frozen=True)
 class Built:
-  """The learning process of a plan, and its components.
+  """The learning process of a configuration, and its components.
 
   Attributes:
     ledger: The privacy accountant; `None` for a run without privacy.
-    pieces: The plan's optimizers and other components of the method.
+    components: The optimizers and other components of the method.
     process: The learning process; `None` for a method without clients.
   """
 
   ledger: Optional[accounting.Ledger]
-  pieces: building.Pieces
+  components: building.Components
   process: Optional[processes.Process]
 
 
@@ -258,11 +258,11 @@ def make(
   if settings.patience is not None and settings.target_metric is None:
     main = metric_names.main_metric(dict.fromkeys(evaluator.names))
     metric_names.require_direction(main, directions)
-  goal = ending.goal_of(settings.target_metric, columns, directions)
+  goal = early_stopping.goal_of(settings.target_metric, columns, directions)
   directions[goal.column.partition('/')[2]] = goal.rises
   return loop.Parts(
     task=task,
-    formula=description.describe(built.pieces),
+    formula=description.describe(built.components),
     cohort_fn=cohort_fn if participation is None else participation.cohort,
     participation=participation,
     rounds=rounds,
@@ -362,7 +362,7 @@ def training_data(
   shared: dict[str, Any] = dict(
     seed=settings.seed, cache_bytes=settings.cache_mib * 2**20
   )
-  if settings.plan.method.has_clients:
+  if settings.configuration.method.has_clients:
     return batches.training_clients(
       task.datasets,
       as_lists=settings.runtime != 'native',
@@ -392,7 +392,7 @@ def build_rounds(
   Args:
     settings: The run's settings.
     model_fn: Returns its task's model.
-    built: The process and pieces built from its plan.
+    built: The process and components built from its configuration.
     weights: The initial model weights, as arrays.
     client_ids: The task's clients. Without them the rounds can only restore a
       model.
@@ -413,12 +413,12 @@ def build_rounds(
   if built.process is None:
     rounds = centralized.CentralizedRounds(
       model_fn,
-      optimizer=built.pieces.server_optimizer,
+      optimizer=built.components.server_optimizer,
       initial_weights=weights,
-      seed=built.pieces.plan.values['seed'] % 2**31,
+      seed=built.components.configuration.values['seed'] % 2**31,
     )
   else:
-    state = built.pieces.first_state(reuse.template(built.process), weights)
+    state = built.components.first_state(reuse.template(built.process), weights)
     if isinstance(built.process, processes.BufferedLearningProcess):
       assert settings.concurrency is not None
       rounds = asynchronous.AsynchronousRounds(
@@ -434,7 +434,7 @@ def build_rounds(
       rounds = rounds_lib.LearningRounds(
         built.process,
         state,
-        whole_updates=not settings.plan.aggregation.formula,
+        whole_updates=not settings.configuration.aggregation.formula,
         **kept,
       )
   if settings.ema_decay is None:

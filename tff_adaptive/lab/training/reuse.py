@@ -2,8 +2,9 @@
 
 Composing and tracing a round takes seconds, and runs that differ only in seeds,
 rates and the like have the same graph. The first run of a structure builds it,
-and further runs start from states of their own; `plan.Plan.structure` defines
-structures. A few are cached, and the least recently used is dropped first.
+and further runs start from states of their own; structures are those of
+`MethodConfiguration.structure`. A few are cached, and the least recently used
+is dropped first.
 """
 
 import contextlib

@@ -17,8 +17,8 @@ from tff_adaptive import structures
 from tff_adaptive.optimizers import protocol
 from tff_adaptive.optimizers import schedules
 from tff_adaptive.processes import exchange as exchange_lib
+from tff_adaptive.processes import hparams as hparams_lib
 from tff_adaptive.processes import messages
-from tff_adaptive.processes import numbers as numbers_lib
 from tff_adaptive.processes import objectives
 from tff_adaptive.processes import randomness
 from tff_adaptive.processes.local import autograph
@@ -123,11 +123,11 @@ class Trainer(client_function.ClientFunction[Begun, SoFar[Any]]):
     """Returns the trainer with numbers read from a state, inside a graph."""
     return dataclasses.replace(
       self,
-      objective=self.objective.with_numbers(
-        numbers_lib.below('objective', numbers)
+      objective=self.objective.with_hparams(
+        hparams_lib.below('objective', numbers)
       ),
-      exchange=self.exchange.with_numbers(
-        numbers_lib.below('exchange', numbers)
+      exchange=self.exchange.with_hparams(
+        hparams_lib.below('exchange', numbers)
       ),
       seed=numbers['seed'],
     )
@@ -443,8 +443,8 @@ def first_state(
     )
   numbers: structures.Statistics = collections.OrderedDict(
     (name, tf.constant(value, tf.float32))
-    for prefix, piece in (('objective', objective), ('exchange', exchange))
-    for name, value in numbers_lib.prefixed(prefix, piece.numbers()).items()
+    for prefix, component in (('objective', objective), ('exchange', exchange))
+    for name, value in hparams_lib.prefixed(prefix, component.hparams()).items()
   )
   numbers['seed'] = tf.constant(seed & 0x7FFFFFFF, tf.int32)
   return messages.State(

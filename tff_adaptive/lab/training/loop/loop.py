@@ -29,7 +29,7 @@ from tff_adaptive.lab.training.evaluation import (
 )
 from tff_adaptive.lab.training.evaluation import evaluator as evaluator_lib
 from tff_adaptive.lab.training.evaluation import validation
-from tff_adaptive.lab.training.loop import ending as ending_lib
+from tff_adaptive.lab.training.loop import early_stopping as early_stopping_lib
 from tff_adaptive.lab.training.loop import rounds as rounds_lib
 from tff_adaptive.lab.training.loop import stopping
 from tff_adaptive.lab.training.participation import availability
@@ -64,7 +64,7 @@ class Parts:
   splits: validation.Splits
   participation: Optional[availability.Participation] = None
   ledger: Optional[accounting.Ledger] = None
-  goal: ending_lib.Goal = ending_lib.NO_GOAL
+  goal: early_stopping_lib.Goal = early_stopping_lib.NO_GOAL
   directions: Mapping[str, bool] = dataclasses.field(default_factory=dict)
   client_tests: Optional[client_tests_lib.ClientTests] = None
 
@@ -75,7 +75,7 @@ class Parts:
 
   def keeper_of_best(self, folder: files.RunFolder) -> Optional[best.Best]:
     """Builds the hook that saves the best round; `None` without a goal."""
-    if self.goal is ending_lib.NO_GOAL:
+    if self.goal is early_stopping_lib.NO_GOAL:
       return None
     group = self.goal.column.partition('/')[0]
     return best.Best(
@@ -87,7 +87,7 @@ class Parts:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Cadence:
+class Intervals:
   """The length of a run, and its intervals of evaluation and checkpoints.
 
   Attributes:
@@ -176,7 +176,7 @@ class Training:
     parts: Parts,
     *,
     folder: files.RunFolder,
-    cadence: Cadence,
+    intervals: Intervals,
     progress: Optional[progress_lib.Progress] = None,
     signals: Optional[stopping.Signals] = None,
     patience: Optional[int] = None,
@@ -188,10 +188,10 @@ class Training:
     Args:
       parts: The process with its initial state, data and evaluation.
       folder: The run's folder; entered by the caller.
-      cadence: Number of rounds, and intervals of evaluation and checkpoints.
+      intervals: Number of rounds, and intervals of evaluation and checkpoints.
       progress: The progress display; on standard output by default.
       signals: The handler of SIGINT and SIGTERM; none by default.
-      patience: As `ending.Ending` takes it.
+      patience: As `early_stopping.EarlyStopping` takes it.
       hooks: The caller's listeners, each a `recording.hooks.Hook` or an object
         with some of its methods.
       max_rejected_clients: As `ClientFailureHandler` takes `most`.
@@ -202,10 +202,12 @@ class Training:
     self._parts = parts
     self._rounds = parts.rounds
     self._folder = folder
-    self._cadence = cadence
-    self._progress = progress or progress_lib.Progress(cadence.total_rounds)
+    self._intervals = intervals
+    self._progress = progress or progress_lib.Progress(intervals.total_rounds)
     self._signals = signals or stopping.Signals()
-    self._ending = ending_lib.Ending(parts.goal, patience)
+    self._early_stopping = early_stopping_lib.EarlyStopping(
+      parts.goal, patience
+    )
     self._best = parts.keeper_of_best(folder)
     say = self._progress.say
     self._checkpoints = checkpoints_lib.Checkpoints(
@@ -226,14 +228,16 @@ class Training:
     self._listeners = hooks_lib.HookList(
       [
         self._progress,
-        self._ending,
+        self._early_stopping,
         *([] if self._best is None else [self._best]),
         *(hooks_lib.Guarded(h, say) for h in hooks),
       ]
     )
     self._failure_handler = client_failures.ClientFailureHandler(
       self._rounds,
-      data_lib.Prefetcher(parts.clients, parts.cohort_fn, cadence.total_rounds),
+      data_lib.Prefetcher(
+        parts.clients, parts.cohort_fn, intervals.total_rounds
+      ),
       most=max_rejected_clients,
       say=say,
     )
@@ -241,7 +245,7 @@ class Training:
     hparams = folder.read_hparams() or {}
     self._settings: Mapping[str, Any] = hparams.get('settings', {})
 
-  def run(self) -> ending_lib.Result:
+  def run(self) -> early_stopping_lib.Result:
     """Trains, or resumes training, until the run ends.
 
     Raises:
@@ -254,7 +258,7 @@ class Training:
       self._start()
       if self._done < 0:
         self._look_at_untrained_model()
-      while self._done < self._cadence.total_rounds and not self._over:
+      while self._done < self._intervals.total_rounds and not self._over:
         self._run_round()
       self._save_last_round()
       self._test()
@@ -272,20 +276,20 @@ class Training:
       self._end(hooks_lib.FAILED, e)
       raise
     self._failure_handler.sum_up()
-    return ending_lib.Result(
+    return early_stopping_lib.Result(
       self._records.rows, dict(self._spent), self._resumed_from
     )
 
   def _start(self) -> None:
     """Replays the rows of a resumed run, and notifies hooks of the start."""
-    self._ending.look_back(self._records.rows)
-    if self._done < self._cadence.total_rounds and not self._over:
+    self._early_stopping.look_back(self._records.rows)
+    if self._done < self._intervals.total_rounds and not self._over:
       self._records.forget_final()
     event = hooks_lib.Start(
       folder=self._folder.path,
       identity=self._folder.identity,
       settings=self._settings,
-      total_rounds=self._cadence.total_rounds,
+      total_rounds=self._intervals.total_rounds,
       resumed_from=self._resumed_from,
       rows=self._records.rows,
       dropped=self._records.dropped,
@@ -296,7 +300,7 @@ class Training:
   @property
   def _over(self) -> bool:
     """Whether early stopping has ended the run."""
-    return self._ending.reason is not None
+    return self._early_stopping.reason is not None
 
   def _look_at_untrained_model(self) -> None:
     """Evaluates the model before the first round, as round 0."""
@@ -328,12 +332,12 @@ class Training:
       raise
     self._done = number
     clock.lap('rest')
-    if self._cadence.checkpoints(number):
+    if self._intervals.checkpoints(number):
       self._save()
       clock.lap('checkpoint')
     clock.add_to(self._spent)
     self._tell(event, values)
-    ending_lib.check_finite(self._records.rows, self._settings)
+    early_stopping_lib.check_finite(self._records.rows, self._settings)
     self._signals.check()
 
   def _tell(self, event: hooks_lib.Round, values: Mapping[str, Any]) -> None:
@@ -356,7 +360,7 @@ class Training:
       aggregated = runtime.aggregation_seconds()
       reported = self._failure_handler.run(number, cohort, datasets)
       clock.train_lap(aggregated)
-      if self._cadence.evaluates(number):
+      if self._intervals.evaluates(number):
         values = self._evaluate(self._parts.splits.validation(number))
         clock.lap('evaluate')
     return reported, values
@@ -456,7 +460,7 @@ class Training:
     self._save_last_round()
     if self._saved > 0:
       self._progress.say(
-        f'Stopped after round {self._saved} of {self._cadence.total_rounds}, '
+        f'Stopped after round {self._saved} of {self._intervals.total_rounds}, '
         'which is saved; the same command resumes from there.'
       )
     else:
@@ -467,12 +471,14 @@ class Training:
     event = hooks_lib.End(
       status=status,
       round_number=self._done,
-      reason=self._ending.reason if error is None else errors.reason(error),
+      reason=self._early_stopping.reason
+      if error is None
+      else errors.reason(error),
     )
     if status == hooks_lib.FINISHED and self._over:
       self._progress.say(
-        f'Ended after round {self._done} of {self._cadence.total_rounds}: '
-        f'{self._ending.reason}.'
+        f'Ended after round {self._done} of {self._intervals.total_rounds}: '
+        f'{self._early_stopping.reason}.'
       )
     for hook in (self._listeners, self._recorders):
       with contextlib.suppress(errors.RunError):

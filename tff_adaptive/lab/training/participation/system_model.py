@@ -202,7 +202,7 @@ def system_model_of(
     seed=settings.seed,
     seconds_per_example=settings.client_seconds_per_example,
     seconds_per_step=per_step,
-    gradients=settings.plan.gradients_per_step,
+    gradients=settings.configuration.gradients_per_step,
     link=link_of(settings),
     spread=spread or 0.0,
     dropout=settings.client_dropout or 0.0,

@@ -19,25 +19,25 @@ Optimizer: TypeAlias = Union[str, 'tff.learning.optimizers.Optimizer']
 
 @dataclasses.dataclass(frozen=True)
 class Slot:
-  """The place of a hyperparameter among the pieces of a process.
+  """The place of a hyperparameter among the components of a process.
 
   Attributes:
-    piece: The piece that takes it: 'client' or 'server' (the optimizers),
+    component: The one that takes it: 'client' or 'server' (the optimizers),
       'client_schedule', 'server_schedule', 'aggregation', 'common' or 'own'
       (the method's options).
-    description: The class of that piece.
+    description: The class of that component.
     argument: The argument's name in that class.
     parameter: The parameter under its public name, with the method's default.
   """
 
-  piece: str
+  component: str
   description: Any
   argument: str
   parameter: parameters.Parameter
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class MethodConfiguration:
   """A method with all choices made and checked.
 
   Attributes:
@@ -57,35 +57,39 @@ class Plan:
     default_factory=dict, compare=False
   )
 
-  def public(self, piece: str) -> dict[str, str]:
-    """Returns the public names of a piece's arguments; see `Slot`."""
-    return {s.argument: n for n, s in self.slots.items() if s.piece == piece}
+  def public(self, component: str) -> dict[str, str]:
+    """Returns the public names of a component's arguments; see `Slot`."""
+    return {
+      s.argument: n for n, s in self.slots.items() if s.component == component
+    }
 
-  def arguments(self, piece: str) -> dict[str, Any]:
-    """Returns the arguments of a piece with their values."""
-    return {a: self.values[n] for a, n in self.public(piece).items()}
+  def arguments(self, component: str) -> dict[str, Any]:
+    """Returns the arguments of a component with their values."""
+    return {a: self.values[n] for a, n in self.public(component).items()}
 
-  def build(self, piece: str) -> Any:
-    """Builds the description of a piece from the plan's values.
+  def build(self, component: str) -> Any:
+    """Builds the description of a component from the configuration's values.
 
     Args:
-      piece: A piece, as named in `Slot`.
+      component: A component, as named in `Slot`.
 
     Returns:
-      The `parameters.Described` object, or `None` if the plan has no such
-      piece.
+      The `parameters.Described` object, or `None` if the configuration has no
+      such component.
 
     Raises:
       ParameterError: If a value is not accepted; it names the public name.
     """
-    if piece not in self._built:
-      slots = [slot for slot in self.slots.values() if slot.piece == piece]
+    if component not in self._built:
+      slots = [
+        slot for slot in self.slots.values() if slot.component == component
+      ]
       if not slots:
         return None
-      with parameters.renamed(self.public(piece)):
-        built = slots[0].description(**self.arguments(piece))
-      self._built[piece] = built
-    return self._built[piece]
+      with parameters.renamed(self.public(component)):
+        built = slots[0].description(**self.arguments(component))
+      self._built[component] = built
+    return self._built[component]
 
   def schedule(self, side: str) -> Optional[schedules.Schedule]:
     """Returns the schedule of a learning rate; `None` for a constant rate."""
@@ -103,7 +107,7 @@ class Plan:
 
     Processes of equal structure differ only in numbers stored in their state
     (`_numbers`). Of these numbers, the structure holds whether they are `None`
-    and whether they are 0, because zeros may leave pieces out.
+    and whether they are 0, because zeros may leave components out.
     """
     inside = {
       name: ('number', value is None, not value)
@@ -148,9 +152,11 @@ class Plan:
     """Whether updates are clipped for differential privacy."""
     return mechanism.is_asked(self.arguments('aggregation'))
 
-  def with_values(self, **values: Any) -> 'Plan':
-    """Returns a copy of the plan with some values replaced."""
-    changed = {self.slots[name].piece for name in values if name in self.slots}
+  def with_values(self, **values: Any) -> 'MethodConfiguration':
+    """Returns a copy of the configuration with some values replaced."""
+    changed = {
+      self.slots[name].component for name in values if name in self.slots
+    }
     kept = {k: v for k, v in self._built.items() if k not in changed}
     return dataclasses.replace(
       self, values={**self.values, **values}, _built=kept
@@ -225,8 +231,8 @@ def slots_of(
     optimizer: Optimizers by side, as returned by `optimizers_of`.
   """
   slots: dict[str, Slot] = {}
-  for piece, description, argument, public in _offered(method, optimizer):
-    if piece != 'own' and public in method.hides:
+  for component, description, argument, public in _offered(method, optimizer):
+    if component != 'own' and public in method.hides:
       continue
     parameter = parameters.parameters_of(description)[argument]
     if public in slots:
@@ -235,17 +241,17 @@ def slots_of(
         'one of the builders needs another name for its own.'
       )
     default = parameter.default
-    if optimizer.get(piece) in (None, getattr(method, piece, None)):
+    if optimizer.get(component) in (None, getattr(method, component, None)):
       default = method.defaults.get(public, default)
     named = parameter.named(public, default=default)
-    slots[public] = Slot(piece, description, argument, named)
+    slots[public] = Slot(component, description, argument, named)
   return slots
 
 
 def _offered(
   method: methods.Method, optimizer: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any, str, str]]:
-  """Yields piece, class, argument and public name of each hyperparameter."""
+  """Yields component, class, argument and public name of hyperparameters."""
   for side in optimizers.SIDES if method.has_clients else ['server']:
     rate = optimizers.public_name(side, 'learning_rate')
     scheduled = method.has_clients and rate not in method.hides
@@ -288,17 +294,17 @@ def resolve(
     'tff.aggregators.WeightedAggregationFactory'
   ] = None,
   **given: Any,
-) -> Plan:
+) -> MethodConfiguration:
   """Checks the arguments of `algorithms.build` and fills in defaults.
 
   Example:
 
     >>> from tff_adaptive import algorithms
-    >>> plan = algorithms.resolve('fedadam', server_learning_rate=0.003)
-    >>> plan.optimizer
+    >>> fedadam = algorithms.resolve('fedadam', server_learning_rate=0.003)
+    >>> fedadam.optimizer
     {'client': 'sgd', 'server': 'adam'}
-    >>> plan.values['server_learning_rate'], plan.values['server_adaptivity']
-    (0.003, 0.001)
+    >>> fedadam.values['server_learning_rate'], fedadam.values['beta_2']
+    (0.003, 0.99)
 
   Raises:
     ParameterError: If `algorithms.build` would raise it.
@@ -307,10 +313,12 @@ def resolve(
   optimizer = optimizers_of(method, client_optimizer, server_optimizer)
   slots = slots_of(method, optimizer)
   values: dict[str, Any] = {}
-  plan = Plan(method, optimizer, slots, values, model_aggregator)
+  configuration = MethodConfiguration(
+    method, optimizer, slots, values, model_aggregator
+  )
   for public, value in given.items():
     if public not in slots:
-      raise _stray(plan, public, value)
+      raise _stray(configuration, public, value)
   for public, slot in slots.items():
     if public in given:
       values[public] = _weighting_word(given[public])
@@ -320,30 +328,34 @@ def resolve(
       )
     else:
       values[public] = slot.parameter.default
-  for piece in dict.fromkeys(slot.piece for slot in slots.values()):
-    built = plan.build(piece)
+  for component in dict.fromkeys(slot.component for slot in slots.values()):
+    built = configuration.build(component)
     values |= {
       public: getattr(built, argument)
-      for argument, public in plan.public(piece).items()
+      for argument, public in configuration.public(component).items()
     }
   if method.has_clients:
-    values |= mechanism.check(plan, 'client_weighting' in given)
-    plan._built.pop('common')  # The weighting may have changed.
+    values |= mechanism.check(configuration, 'client_weighting' in given)
+    configuration._built.pop('common')  # The weighting may have changed.
   for side in optimizers.SIDES:
-    if plan.schedule(side) and not isinstance(optimizer[side], str):
+    if configuration.schedule(side) and not isinstance(optimizer[side], str):
       raise parameters.ParameterError(
         f'{side}_lr_schedule',
         '{} needs an optimizer of the same side, given by name.',
       )
   method.options.check_all(values)
-  return plan
+  return configuration
 
 
-def _stray(plan: Plan, name: str, value: Any) -> parameters.ParameterError:
+def _stray(
+  configuration: MethodConfiguration, name: str, value: Any
+) -> parameters.ParameterError:
   """Builds the error about a hyperparameter that the method does not use."""
-  who, choice, users = _users(plan, name)
+  who, choice, users = _users(configuration, name)
   # In braces, so that the caller's own names are shown.
-  hint = parameters.suggestion(name, {f'{{{slot}}}' for slot in plan.slots})
+  hint = parameters.suggestion(
+    name, {f'{{{slot}}}' for slot in configuration.slots}
+  )
   if users:
     others = f' (or {", ".join(users[1:4])})' if users[1:] else ''
     hint = f', but {{{choice}}}={users[0]} does{others}'
@@ -354,19 +366,21 @@ def _stray(plan: Plan, name: str, value: Any) -> parameters.ParameterError:
   )
 
 
-def _users(plan: Plan, name: str) -> tuple[str, str, list[str]]:
+def _users(
+  configuration: MethodConfiguration, name: str
+) -> tuple[str, str, list[str]]:
   """Says who does not use a hyperparameter, and which choice of what would."""
-  method = plan.method
-  for side in plan.optimizer if method.has_clients else ():
+  method = configuration.method
+  for side in configuration.optimizer if method.has_clients else ():
     users = [
       other
       for other in sorted(
         method.accepted(side), key=lambda other: other != getattr(method, side)
       )
-      if name in slots_of(method, {**plan.optimizer, side: other})
+      if name in slots_of(method, {**configuration.optimizer, side: other})
     ]
     if users:
-      who = f'{side} optimizer {plan.optimizer[side]}'
+      who = f'{side} optimizer {configuration.optimizer[side]}'
       return who, f'{side}_optimizer', users
   users = [
     other.name

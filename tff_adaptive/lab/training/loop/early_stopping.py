@@ -146,7 +146,7 @@ def check_finite(
   )
 
 
-class Ending(hooks.Hook):
+class EarlyStopping(hooks.Hook):
   """Early stopping by target and patience.
 
   Attributes:
@@ -247,9 +247,9 @@ def is_over(
   """Returns whether early stopping ends a run after the given rows."""
   if target_metric is None and patience is None:
     return False
-  ending = Ending(_goal_in(rows, target_metric, directions), patience)
-  ending.look_back(rows)
-  return ending.reason is not None
+  stopping = EarlyStopping(_goal_in(rows, target_metric, directions), patience)
+  stopping.look_back(rows)
+  return stopping.reason is not None
 
 
 # Consecutive rounds with all steps at their bound, before a warning.

@@ -6,7 +6,7 @@ import pytest
 from tff_adaptive import errors
 from tff_adaptive.lab.flags import parsing
 from tff_adaptive.lab.recording import hooks
-from tff_adaptive.lab.training.loop import ending
+from tff_adaptive.lab.training.loop import early_stopping
 
 _COLUMNS = [
   'round',
@@ -32,18 +32,22 @@ _COLUMNS = [
   ],
 )
 def test_what_is_meant(asked, column, rises, target):
-  assert ending.goal_of(asked, _COLUMNS) == ending.Goal(column, rises, target)
+  assert early_stopping.goal_of(asked, _COLUMNS) == early_stopping.Goal(
+    column, rises, target
+  )
 
 
 def test_a_task_without_a_metric_is_judged_by_its_loss():
-  goal = ending.goal_of(None, ['validation/loss', 'validation/num_examples'])
-  assert goal == ending.Goal('validation/loss', False)
+  goal = early_stopping.goal_of(
+    None, ['validation/loss', 'validation/num_examples']
+  )
+  assert goal == early_stopping.Goal('validation/loss', False)
 
 
 @pytest.mark.parametrize('asked', ['recall:0.5', 'train/loss:1', 'test/loss:1'])
 def test_a_metric_that_there_is_not(asked):
   with pytest.raises(errors.SettingsError) as raised:
-    ending.goal_of(asked, _COLUMNS)
+    early_stopping.goal_of(asked, _COLUMNS)
   assert 'they have loss, sparse_categorical_accuracy' in str(raised.value)
 
 
@@ -55,7 +59,7 @@ def test_a_target_is_a_name_and_a_number(text):
 
 def ended(goal, values, patience=None):
   """The number of evaluations after which a run ends, and why."""
-  rules = ending.Ending(goal, patience)
+  rules = early_stopping.EarlyStopping(goal, patience)
   for count, value in enumerate(values, start=1):
     rules.evaluation(
       hooks.Evaluation(round_number=count, values={goal.column: value})
@@ -65,7 +69,7 @@ def ended(goal, values, patience=None):
   return None, None
 
 
-_LOSS = ending.Goal('validation/loss', False)
+_LOSS = early_stopping.Goal('validation/loss', False)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +92,9 @@ def test_patience(values, patience, count):
 def test_a_resumed_run_compares_as_the_file_has_it():
   """A float32 is another number than the digits that it is written with."""
   value = np.float32(0.3)
-  rules = ending.Ending(ending.Goal('validation/accuracy', True), 1)
+  rules = early_stopping.EarlyStopping(
+    early_stopping.Goal('validation/accuracy', True), 1
+  )
   rules.look_back([{'round': '1', 'validation/accuracy': str(value)}])
   rules.evaluation(
     hooks.Evaluation(round_number=2, values={'validation/accuracy': value})
@@ -98,15 +104,17 @@ def test_a_resumed_run_compares_as_the_file_has_it():
 
 def test_targets():
   values = [0.2, 0.6, 0.9, 0.95]
-  rising = ending.Goal('validation/accuracy', True, 0.9)
+  rising = early_stopping.Goal('validation/accuracy', True, 0.9)
   assert ended(rising, values)[0] == 3
   assert 'is 0.9, and --target_metric asked for 0.9' in ended(rising, values)[1]
-  falling = ending.Goal('validation/loss', False, 0.3)
+  falling = early_stopping.Goal('validation/loss', False, 0.3)
   assert ended(falling, values[::-1])[0] == 4
 
 
 def test_the_test_split_ends_nothing():
-  rules = ending.Ending(ending.Goal('validation/loss', False, 1.0))
+  rules = early_stopping.EarlyStopping(
+    early_stopping.Goal('validation/loss', False, 1.0)
+  )
   rules.evaluation(
     hooks.Evaluation(
       round_number=3, values={'validation/loss': 0.5}, final=True
@@ -120,9 +128,9 @@ def test_rows_of_a_finished_run_decide_alike():
     {'round': str(n), 'validation/loss': v}
     for n, v in enumerate(['3.0', '', '2.0', '', '2.0', '', '2.5'])
   ]
-  assert ending.is_over(rows, None, 2)
-  assert not ending.is_over(rows[:5], None, 2)
-  assert not ending.is_over(rows, None, 3)
-  assert not ending.is_over(rows, None, None)
-  assert ending.is_over(rows, 'loss:2.5', None)
-  assert not ending.is_over(rows, 'accuracy:0.5', None)
+  assert early_stopping.is_over(rows, None, 2)
+  assert not early_stopping.is_over(rows[:5], None, 2)
+  assert not early_stopping.is_over(rows, None, 3)
+  assert not early_stopping.is_over(rows, None, None)
+  assert early_stopping.is_over(rows, 'loss:2.5', None)
+  assert not early_stopping.is_over(rows, 'accuracy:0.5', None)

@@ -10,37 +10,37 @@ import copy
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
-_Self = TypeVar('_Self', bound='Numbered')
+_Self = TypeVar('_Self', bound='HasHparams')
 
 
-class Numbered:
+class HasHparams:
   """A part of a process some of whose numbers are in the process' state.
 
   Attributes:
-    number_names: Names of the attributes that hold these numbers. Inside the
+    hparam_names: Names of the attributes that hold these numbers. Inside the
       graph they are float32 tensors, usable in arithmetic but not in a Python
       `if`.
   """
 
-  number_names: ClassVar[tuple[str, ...]] = ()
+  hparam_names: ClassVar[tuple[str, ...]] = ()
 
-  def numbers(self) -> collections.OrderedDict[str, float]:
+  def hparams(self) -> collections.OrderedDict[str, float]:
     """Returns the numbers by name."""
     return collections.OrderedDict(
       (name.lstrip('_'), float(getattr(self, name)))
-      for name in self.number_names
+      for name in self.hparam_names
     )
 
-  def with_numbers(self: _Self, values: Mapping[str, Any]) -> _Self:
+  def with_hparams(self: _Self, values: Mapping[str, Any]) -> _Self:
     """Returns a copy with other numbers.
 
     Args:
-      values: By name, as `numbers` returns them; tensors or Python numbers.
+      values: By name, as `hparams` returns them; tensors or Python numbers.
     """
-    if not self.number_names:
+    if not self.hparam_names:
       return self
     other = copy.copy(self)
-    for name in self.number_names:
+    for name in self.hparam_names:
       setattr(other, name, values[name.lstrip('_')])
     return other
 

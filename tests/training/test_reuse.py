@@ -1,5 +1,9 @@
 """Runs of one structure share their traced round, to the same bits."""
 
+import gc
+import weakref
+
+import numpy as np
 import pytest
 
 import tasks
@@ -195,3 +199,24 @@ def test_what_is_in_the_graph_is_traced_again(tmp_path):
   assert other != four
   reuse.clear()
   assert run('alone', client_learning_rate=0.02, **decay) == other
+
+
+def test_what_is_made_of_an_object_is_dropped_with_it():
+  class Owner:
+    pass
+
+  owner, made = Owner(), []
+
+  def make():
+    made.append(np.zeros(3))
+    return made[-1]
+
+  assert reuse.beside(owner, 'a', make) is reuse.beside(owner, 'a', make)
+  assert reuse.beside(owner, 'b', make) is not reuse.beside(owner, 'a', make)
+  assert len(made) == 2
+  kept = weakref.ref(made[0])
+  made.clear()
+  assert kept() is not None
+  del owner
+  gc.collect()
+  assert kept() is None

@@ -10,6 +10,7 @@ is dropped first.
 import contextlib
 import os
 import threading
+import weakref
 from collections.abc import Callable, Hashable, Mapping, MutableMapping
 from typing import Any, TypeVar
 
@@ -38,6 +39,7 @@ _weights: MutableMapping[Hashable, Any] = cachetools.LRUCache(
 # Of a sweep's seeds; those of files, which may be large, are not cached.
 _tasks: MutableMapping[Hashable, Any] = cachetools.LRUCache(8)
 _contexts: MutableMapping[tuple[int, str, str], Any] = cachetools.LRUCache(1)
+_beside: MutableMapping[Any, dict[Hashable, Any]] = weakref.WeakKeyDictionary()
 _traces = 0
 
 
@@ -58,6 +60,21 @@ def clear() -> None:
 def task(key: Hashable, make: Callable[[], _Value]) -> _Value:
   """Returns a prepared task, prepared on first use."""
   return _get(key, make, _tasks)
+
+
+def beside(owner: Any, key: Hashable, make: Callable[[], _Value]) -> _Value:
+  """Returns what was made of an object, for as long as that is used.
+
+  Args:
+    owner: The object, such as a prepared task's datasets.
+    key: Tells apart what is made of it.
+    make: Makes it, without keeping `owner`.
+  """
+  with _lock:
+    made = _beside.setdefault(owner, {})
+    if key not in made:
+      made[key] = make()
+    return made[key]
 
 
 def process(key: Hashable, make: Callable[[], _Value]) -> _Value:

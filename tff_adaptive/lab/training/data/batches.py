@@ -8,7 +8,7 @@ rows and maps those of the whole cohort in one call.
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -17,6 +17,7 @@ from absl import logging
 
 from tasks import preprocessing
 from tff_adaptive import structures
+from tff_adaptive.lab.training import reuse
 from tff_adaptive.lab.training import seeds
 from tff_adaptive.lab.training.data import datasets as data
 from tff_adaptive.lab.training.data import pipelines
@@ -84,6 +85,20 @@ def _recipe_of(
   return recipe
 
 
+class _Functions(NamedTuple):
+  """Functions from rows to the model's input, traced when they are called.
+
+  Attributes:
+    at_once: Maps the rows of several clients.
+    augmented: Maps them with the seed of each batch.
+    stream: Builds a dataset of a client's batches.
+  """
+
+  at_once: Callable[..., Any]
+  augmented: Callable[..., Any]
+  stream: Callable[..., tf.data.Dataset]
+
+
 class ClientBatches(data.ClientDatasets):
   """The training clients of a task with a recipe.
 
@@ -127,11 +142,13 @@ class ClientBatches(data.ClientDatasets):
         self._recipe, epochs=1, max_elements=None
       )
     self._as_lists = as_lists
-    # Traced with the first rows, which determine the shapes.
-    self._row_bytes: Optional[int] = None
-    self._map: Callable[..., Any]
-    self._augment: Callable[..., Any]
-    self._stream: Callable[..., tf.data.Dataset]
+    # Size of one mapped row.
+    self._row_bytes = sum(
+      spec.dtype.size * (spec.shape[1:].num_elements() or 0)
+      for spec in tf.nest.flatten(datasets.element_type_structure)
+    )
+    # Built with the first rows, which determine the shapes.
+    self._functions: Optional[_Functions] = None
     self._places: dict[str, int] = {}
     # Examples that are in memory already need not be read or cached.
     if hasattr(self._clients, 'arrays') and self._recipe.prepare_fn is None:
@@ -222,15 +239,20 @@ class ClientBatches(data.ClientDatasets):
     """
     if not drawn:
       return []
-    if self._row_bytes is None:
-      self._row_bytes = self._trace(next(iter(drawn.values()))[0])
+    if self._functions is None:
+      rows, _ = next(iter(drawn.values()))
+      spec = _spec_of(rows, self._recipe.ragged)
+      self._functions = reuse.beside(
+        self._recipe, repr(spec), lambda: _functions_of(self._recipe, spec)
+      )
+    functions = self._functions
     sizes = [len(order) for _, order in drawn.values()]
     at_once = self._as_lists and sum(sizes) * self._row_bytes <= _COHORT_BYTES
     if self._recipe.augment_fn is not None and not all(sizes):
       at_once = False  # A client without rows has no batch to augment.
     if not at_once:
       return [
-        self._stream(_take(*own), self._seed_of(client, round_number))
+        functions.stream(_take(*own), self._seed_of(client, round_number))
         for client, own in drawn.items()
       ]
     seeds_of: Sequence[Any] = sizes  # Unused.
@@ -238,11 +260,15 @@ class ClientBatches(data.ClientDatasets):
       seeds_of = [self._seed_of(client, round_number) for client in drawn]
     if self._recipe.ragged:
       return [
-        self._divide(self._mapped(_take(*own), [size], [seed]), [size])[0]
+        self._divide(
+          self._mapped(functions, _take(*own), [size], [seed]), [size]
+        )[0]
         for own, size, seed in zip(drawn.values(), sizes, seeds_of, strict=True)
       ]
     together = _take_together(list(drawn.values()))
-    return self._divide(self._mapped(together, sizes, seeds_of), sizes)
+    return self._divide(
+      self._mapped(functions, together, sizes, seeds_of), sizes
+    )
 
   def _seed_of(self, client_id: str, round_number: int) -> np.ndarray:
     return seeds.seed_pair(
@@ -261,19 +287,20 @@ class ClientBatches(data.ClientDatasets):
 
   def _mapped(
     self,
+    functions: _Functions,
     rows: structures.Structure,
     sizes: Sequence[int],
     client_seeds: Sequence[np.ndarray],
   ) -> structures.Structure:
     """Maps the rows of some clients, one client's after another's."""
     if self._recipe.augment_fn is None:
-      return self._map(rows)
+      return functions.at_once(rows)
     begins = [np.arange(0, size, self._recipe.batch_size) for size in sizes]
     counts = [len(own) for own in begins]
     ends = np.cumsum(sizes)
     first = np.repeat(ends - sizes, counts) + np.concatenate(begins)
     last = np.minimum(first + self._recipe.batch_size, np.repeat(ends, counts))
-    return self._augment(
+    return functions.augmented(
       rows,
       first,
       last,
@@ -281,79 +308,68 @@ class ClientBatches(data.ClientDatasets):
       np.concatenate([np.arange(count) for count in counts]),
     )
 
-  def _trace(self, rows: structures.Structure) -> int:
-    """Traces the functions from rows to the model's input.
 
-    Returns:
-      Size of one mapped row, in bytes.
-    """
-    recipe = self._recipe
-    map_fn: Any = recipe.map_fn
-    augment_fn: Any = recipe.augment_fn
-    rows_spec = tf.nest.map_structure(
-      lambda array: tf.TensorSpec(
-        [None] * array.ndim if recipe.ragged else [None, *array.shape[1:]],
-        array.dtype,
-      ),
-      rows,
-    )
-    seed_spec = tf.TensorSpec([2], tf.int64)
+def _spec_of(rows: structures.Structure, ragged: bool) -> structures.Structure:
+  return tf.nest.map_structure(
+    lambda array: tf.TensorSpec(
+      [None] * array.ndim if ragged else [None, *array.shape[1:]], array.dtype
+    ),
+    rows,
+  )
 
-    def augment(
-      batch: structures.Structure, seed: tf.Tensor, index: tf.Tensor
+
+def _functions_of(
+  recipe: preprocessing.Recipe, rows_spec: structures.Structure
+) -> _Functions:
+  """Builds a recipe's functions of rows."""
+  map_fn: Any = recipe.map_fn
+  augment_fn: Any = recipe.augment_fn
+  batch_size = recipe.batch_size
+
+  def augment(
+    batch: structures.Structure, seed: tf.Tensor, index: tf.Tensor
+  ) -> structures.Examples:
+    return augment_fn(batch, preprocessing.batch_seed(seed, index))
+
+  # Both lists and datasets are mapped inside `tf.data`, so that they agree to
+  # the bit: TensorFlow rewrites arithmetic in functions (a division by a
+  # constant to a product), but not inside datasets.
+  def at_once(rows: structures.Structure) -> structures.Examples:
+    if map_fn is None:
+      return rows
+    return tf.data.Dataset.from_tensors(rows).map(map_fn).get_single_element()
+
+  def augmented(
+    rows: structures.Structure, *batches: tf.Tensor
+  ) -> structures.Examples:
+    def augment_one(
+      begin: tf.Tensor, end: tf.Tensor, seed: tf.Tensor, index: tf.Tensor
     ) -> structures.Examples:
-      return augment_fn(batch, preprocessing.batch_seed(seed, index))
+      own = tf.nest.map_structure(lambda array: array[begin:end], rows)
+      return augment(own, seed, index)
 
-    # Both lists and datasets are mapped inside `tf.data`, so that they agree to
-    # the bit: TensorFlow rewrites arithmetic in functions (a division by a
-    # constant to a product), but not inside datasets.
-    def map_at_once(rows: structures.Structure) -> structures.Examples:
-      if map_fn is None:
-        return rows
-      return tf.data.Dataset.from_tensors(rows).map(map_fn).get_single_element()
+    dataset = tf.data.Dataset.from_tensor_slices(batches).map(augment_one)
+    dataset = dataset.unbatch().batch(batches[1][-1])
+    dataset = dataset.with_options(preprocessing.quick_options())
+    return dataset.get_single_element()
 
-    def augment_at_once(
-      rows: structures.Structure, *batches: tf.Tensor
-    ) -> structures.Examples:
-      def augment_one(
-        begin: tf.Tensor, end: tf.Tensor, seed: tf.Tensor, index: tf.Tensor
-      ) -> structures.Examples:
-        own = tf.nest.map_structure(lambda array: array[begin:end], rows)
-        return augment(own, seed, index)
-
-      dataset = tf.data.Dataset.from_tensor_slices(batches).map(augment_one)
-      dataset = dataset.unbatch().batch(batches[1][-1])
-      dataset = dataset.with_options(preprocessing.quick_options())
-      return dataset.get_single_element()
-
-    def stream(rows: structures.Structure, seed: tf.Tensor) -> tf.data.Dataset:
-      dataset = tf.data.Dataset.from_tensor_slices(rows)
-      dataset = dataset.batch(recipe.batch_size)
-      if augment_fn is not None:
-        dataset = dataset.enumerate().map(lambda i, b: augment(b, seed, i))
-      elif map_fn is not None:
-        dataset = dataset.map(map_fn)
-      return dataset.with_options(preprocessing.quick_options())
-
-    trace = lambda fn, *specs: preprocessing.on_host(
-      tff_functions.DirectFunction(fn, input_signature=specs, autograph=False)
-    )
-    self._map = trace(map_at_once, rows_spec)
-    self._stream = trace(stream, rows_spec, seed_spec)
+  def stream(rows: structures.Structure, seed: tf.Tensor) -> tf.data.Dataset:
+    dataset = tf.data.Dataset.from_tensor_slices(rows).batch(batch_size)
     if augment_fn is not None:
-      numbers = tf.TensorSpec([None], tf.int64)
-      self._augment = trace(
-        augment_at_once,
-        rows_spec,
-        numbers,
-        numbers,
-        tf.TensorSpec([None, 2], tf.int64),
-        numbers,
-      )
-    return sum(
-      spec.dtype.size * (spec.shape[1:].num_elements() or 0)
-      for spec in tf.nest.flatten(self._datasets.element_type_structure)
-    )
+      dataset = dataset.enumerate().map(lambda i, b: augment(b, seed, i))
+    elif map_fn is not None:
+      dataset = dataset.map(map_fn)
+    return dataset.with_options(preprocessing.quick_options())
+
+  trace = lambda fn, *specs: preprocessing.on_host(
+    tff_functions.DirectFunction(fn, input_signature=specs, autograph=False)
+  )
+  numbers, pairs = (tf.TensorSpec(s, tf.int64) for s in ([None], [None, 2]))
+  return _Functions(
+    trace(at_once, rows_spec),
+    trace(augmented, rows_spec, numbers, numbers, pairs, numbers),
+    trace(stream, rows_spec, tf.TensorSpec([2], tf.int64)),
+  )
 
 
 def _as_array(tensor: Any) -> Any:

@@ -17,6 +17,7 @@ from tasks import client_data
 from tff_adaptive import errors
 from tff_adaptive import structures
 from tff_adaptive.lab.flags import settings as settings_lib
+from tff_adaptive.lab.training import reuse
 from tff_adaptive.lab.training import seeds
 from tff_adaptive.lab.training.data import datasets as data
 
@@ -139,12 +140,17 @@ def build(
     return data.test_split(datasets, raw=tested, cache_bytes=0)
 
   if settings.validation_sample == 'fixed':
-    split = data.test_split(
+    count = settings.num_validation_examples
+    split = reuse.beside(
       datasets,
-      num_examples=settings.num_validation_examples,
-      cache_bytes=cache_bytes,
-      raw=raw,
-      name=name,
+      (settings.validation_split, share, settings.seed, count, cache_bytes),
+      lambda: data.test_split(
+        datasets,
+        num_examples=count,
+        cache_bytes=cache_bytes,
+        raw=raw,
+        name=name,
+      ),
     )
     return Splits(lambda round_number: split, test)
   assert settings.num_validation_examples is not None  # As `resolving` checks.

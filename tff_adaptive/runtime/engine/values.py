@@ -210,9 +210,11 @@ def compile_restore(type_spec: tff.Type, copy: bool = False) -> Restore:
 
   def restore(leaves: Iterator[tf.Tensor]) -> PythonValue:
     tensor = next(leaves)
-    if copy or not tensor.shape.rank:
+    array = np.asarray(tensor)
+    # NumPy cannot protect bfloat16 from being written to.
+    if copy or not array.ndim or array.flags.writeable:
       return tensor.numpy()
-    return np.asarray(tensor)
+    return array
 
   return restore
 

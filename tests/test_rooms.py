@@ -20,7 +20,6 @@ _BASE = {
   'parameters',
   'slots',
   'structures',
-  'tasks_package',
   'tff_internals',
   'vectorizing',
 }
@@ -36,7 +35,6 @@ _MAY_USE = {
   'parameters': set(),
   'slots': set(),
   'structures': set(),
-  'tasks_package': set(),
   'tff_internals': {'errors'},
   'vectorizing': set(),
   # What declares and vectorizes the forms of client computations, and knows no
@@ -53,7 +51,7 @@ _MAY_USE = {
 _LIBRARY = {'algorithms', 'optimizers', 'privacy', 'processes'}
 # The laboratory stands on both.
 _BELOW_LAB = _BASE | _LIBRARY | {'tasks', 'runtime'}
-_MAY_USE['lab'] = {'tasks_package'}
+_MAY_USE['lab'] = set()
 _MAY_USE['lab.recording'] = _BELOW_LAB
 _MAY_USE['lab.flags'] = _BELOW_LAB | {'lab.recording'}
 _MAY_USE['lab.report'] = _BELOW_LAB | {'lab.recording'}

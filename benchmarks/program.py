@@ -61,7 +61,7 @@ def _parse(arguments):
   parser = side_by_side.build_parser(
     __doc__.split('\n', maxsplit=1)[0],
     _CONTENDERS,
-    models=','.join(_MODELS),
+    models='logistic,cnn,lstm,tag',
     rounds=20,
     turn=5,
   )

@@ -267,8 +267,13 @@ def is_in_graph_mode(model: tff.learning.models.VariableModel) -> bool:
   Keras 2 changes the bases of its classes, for all models, whenever one is
   built in a graph, and back when one is built eagerly.
   """
-  bases = type(keras_model_of(model)).__mro__
-  return any(base.__module__.endswith('_v1') for base in bases)
+  keras_model = keras_model_of(model)
+  parts = {type(part) for part in getattr(keras_model, 'submodules', ())}
+  return any(
+    base.__module__.endswith('_v1')
+    for part in {type(keras_model), *parts}
+    for base in part.__mro__
+  )
 
 
 def compute_dtypes(model: tff.learning.models.VariableModel) -> set[str]:

@@ -20,7 +20,6 @@ from tff_adaptive import errors  # noqa: E402
 from tff_adaptive.lab.board import entries  # noqa: E402
 from tff_adaptive.lab.board import leaderboard  # noqa: E402
 from tff_adaptive.lab.board import page  # noqa: E402
-from tff_adaptive.lab.board import pictures  # noqa: E402
 from tff_adaptive.lab.board import references  # noqa: E402
 from tff_adaptive.lab.board import workloads  # noqa: E402
 from tff_adaptive.lab.recording import files  # noqa: E402
@@ -66,7 +65,7 @@ def main() -> None:
   for group in GROUPS:
     for name, text in tables_of(group).items():
       files.write_atomically(FOLDER / name, text.encode('utf-8'))
-    drawn = pictures.draw(board_of(group))
+    drawn = page.draw(board_of(group))
     for name in ('scores', 'budgets') if group == 'core' else ('scores',):
       image = drawing.image(drawn[name], 'svg')
       files.write_atomically(FOLDER / f'{group}_{name}.svg', image)

@@ -106,6 +106,7 @@ def main() -> None:
       latest[0] = done.get()
 
     def loss():
+      module.eval()
       with torch.no_grad():
         for parameter, array in zip(
           flower_client.parameters(module), latest[0]

@@ -310,8 +310,8 @@ class Cifar10Image(shared.Divided):
 
   pixels: Literal['per_image', 'per_channel', 'standardized'] = 'per_image'
   """Whether images are standardised by the mean and deviation of each image, or
-  of the data set's channels: 'per_channel' with the deviations of much published
-  code, 0.2, 'standardized' with those of the images, 0.25."""
+  of the data set's channels: 'per_channel' with the deviations of much
+  published code, 0.2, 'standardized' with those of the images, 0.25."""
 
   model: Literal['resnet8', 'resnet18', 'resnet50', 'cnn'] = 'resnet18'
   """A residual network, or the CNN with dropout of EMNIST."""

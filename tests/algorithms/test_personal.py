@@ -202,9 +202,9 @@ def test_a_model_that_cannot_be_divided(name, options, model, found):
 
 @pytest.mark.exhaustive
 def test_clients_under_way_keep_their_layers_too():
-  configuration = algorithms.building.build_components(
+  components = algorithms.building.build_components(
     algorithms.resolve('fedper')
   )
-  process = configuration.compose(model_fn, takes_messages=True)
+  process = components.compose(model_fn, takes_messages=True)
   assert isinstance(process, processes.BufferedLearningProcess)
   assert process.personal_weights is not None

@@ -11,7 +11,7 @@ from tests import tiers
 from tff_adaptive import algorithms
 from tff_adaptive import models
 from tff_adaptive import runtime
-from tff_adaptive.runtime import client_data
+from tff_adaptive.runtime import rows as rows_lib
 from tff_adaptive.runtime.engine import lockstep
 from tff_adaptive.runtime.engine import resources
 
@@ -88,9 +88,7 @@ def clients(sizes=_SIZES):
 
 
 def as_rows(arrays):
-  return client_data.RowBatches(
-    tf.nest.map_structure(tf.constant, arrays), _BATCH
-  )
+  return rows_lib.RowBatches(tf.nest.map_structure(tf.constant, arrays), _BATCH)
 
 
 def _as_dataset(arrays):
@@ -195,7 +193,7 @@ def test_rows_of_common_tensors_are_copied_for_a_gpu(monkeypatch):
   common = tf.nest.map_structure(tf.constant, one)
   ends = np.cumsum(_SIZES)
   data = [
-    client_data.RowBatches(common, _BATCH, int(end - size), int(end))
+    rows_lib.RowBatches(common, _BATCH, int(end - size), int(end))
     for size, end in zip(_SIZES, ends)
   ]
   alone = _run(process, 'false', data)

@@ -122,7 +122,7 @@ def test_code_that_a_run_does_not_ask_for(tmp_path, capsys, flag, value, part):
     dict(runtime='in_process; import os'),
     dict(runtime='native', ema_decay='0.9'),
     dict(root_output_dir='/', experiment_name='x'),
-    dict(plan='x'),
+    dict(configuration='x'),
     dict(task_options='x'),
     dict(runtime_options='x'),
     dict(algorithm='os:getcwd'),

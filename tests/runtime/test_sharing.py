@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_adaptive.runtime import client_data
+from tff_adaptive.runtime import rows as rows_lib
 from tff_adaptive.runtime import sharing
 
 
@@ -34,7 +34,7 @@ def test_the_work_of_a_client_is_its_batches():
   x = np.zeros(6, np.float32)
   clients = [
     dict(x=[x] * 6, y=0),
-    dict(x=client_data.RowBatches(tf.constant(x), 6), y=1),
+    dict(x=rows_lib.RowBatches(tf.constant(x), 6), y=1),
     dict(x=tf.data.Dataset.from_tensor_slices(x).batch(3), y=2),
     # How many it has is not known: it counts as one.
     dict(

@@ -7,7 +7,7 @@ import tasks
 from tasks.text import text_classification
 from tests import tiers
 from tests.tasks import helpers
-from tests.tasks.formats import test_weight_files
+from tests.tasks.formats import test_pretrained
 from tests.tasks.models import test_distilbert
 
 _SMALL = dict(blocks=1, width=64, vocab_size=500, max_length=32)
@@ -100,7 +100,7 @@ def test_weights_of_a_folder_are_used(tmp_path):
   (tmp_path / 'vocab.txt').write_text(
     '\n'.join(['[PAD]', '[UNK]', '[CLS]', '[SEP]', *'abcdefghijklmnop'])
   )
-  test_weight_files.write_safetensors(
+  test_pretrained.write_safetensors(
     tmp_path / 'model.safetensors', test_distilbert._checkpoint()
   )
   with pytest.raises(tasks.DataError, match=r'must have the shape \(20, 64\)'):

@@ -198,6 +198,7 @@ def test_models_that_are_built_in_graphs_do_not_spoil_it():
   evaluator = evaluation.Evaluator(model_fn)
   with tf.Graph().as_default():
     model_fn()
+  evaluator.leave_graph_mode()
   points = helpers.examples(3, 7)  # A batch that it has not been traced for.
   metrics = evaluator.evaluate(weights(0), [(points['x'], points['y'])])
   loss, _ = by_hand(weights(0), points)

@@ -197,7 +197,7 @@ def test_dry_run_says_it_all_and_writes_nothing(tmp_path):
 
 def test_more_clients_than_the_task_has(tmp_path):
   settings = settings_of(tmp_path / 'runs', '--clients_per_round=21')
-  for run in (train.run, train.describe):
+  for run in (train.run, command.describe):
     with pytest.raises(errors.SettingsError, match=r'=21 .* 20 '):
       run(settings)
   assert not list(tmp_path.iterdir())

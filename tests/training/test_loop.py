@@ -254,7 +254,7 @@ def test_model_that_stands_still(train, tmp_path, report, saying):
 @pytest.mark.parametrize(
   'per_eval, evaluated', [(1, [1, 2, 3]), (2, [2, 3]), (5, [3])]
 )
-def test_cadence(per_eval, evaluated):
+def test_intervals(per_eval, evaluated):
   intervals = loop.Intervals(
     total_rounds=3, rounds_per_eval=per_eval, rounds_per_checkpoint=per_eval
   )

@@ -1,4 +1,4 @@
-"""Plans: methods with checked hyperparameters, resolved without TensorFlow."""
+"""Methods with checked hyperparameters, resolved without TensorFlow."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping

@@ -14,7 +14,6 @@ from typing import (
   ClassVar,
   NamedTuple,
   Optional,
-  TYPE_CHECKING,
   TypedDict,
   TypeVar,
   Union,
@@ -25,9 +24,6 @@ from tff_adaptive import optimizers
 from tff_adaptive import parameters
 from tff_adaptive import processes
 from tff_adaptive.lazy import tff
-
-if TYPE_CHECKING:
-  pass
 
 # Stand for the names of all optimizers registered as adaptive, or as building
 # blocks.

@@ -12,12 +12,12 @@ do so when called.
 from collections.abc import Callable, Sequence
 from typing import Any, TYPE_CHECKING, TypeAlias
 
-from tff_adaptive.runtime.client_data import Reference
 from tff_adaptive.runtime.cluster import requirements
 from tff_adaptive.runtime.failures import ClientFailure
 from tff_adaptive.runtime.failures import RuntimeFailure
 from tff_adaptive.runtime.failures import UnsupportedComputationError
 from tff_adaptive.runtime.failures import WorkerFailure
+from tff_adaptive.runtime.references import Reference
 
 __all__ = [
   'ClientFailure',

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_adaptive.runtime import client_data
+from tff_adaptive.runtime import references
 from tff_adaptive.runtime import tff_names
 
 # Of what a client receives, about its model. In larger ones a CPU's arithmetic
@@ -129,7 +129,7 @@ def _batch_count(value: Any, type_spec: tff.Type) -> float:
     )
   if not isinstance(type_spec, tff.SequenceType):
     return 0
-  if isinstance(value, client_data.Reference):
+  if isinstance(value, references.Reference):
     return value.work
   if isinstance(value, tf.data.Dataset):
     return max(int(value.cardinality()), 0)

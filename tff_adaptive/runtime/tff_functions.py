@@ -9,13 +9,11 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import cancellation
 from tensorflow.python.eager import context as eager_context
 from tensorflow.python.eager import core as eager_core
-from tensorflow.python.framework import ops
 
 
 def disable_dataset_function_optimization() -> None:
@@ -32,19 +30,6 @@ def disable_dataset_function_optimization() -> None:
   tf.config.optimizer.set_experimental_options({option: True})
   eager_context.context().ensure_initialized()
   tf.config.optimizer.set_experimental_options({option: before})
-
-
-def tensor_of(array: np.ndarray) -> tf.Tensor:
-  """Converts an array to an eager tensor.
-
-  One that nobody can write to, as a runtime returned it, shares its memory: a
-  state goes from round to round without being copied.
-  """
-  if array.flags.writeable or not isinstance(array.base, (bytes, memoryview)):
-    return tf.constant(array)
-  context = eager_context.context()
-  context.ensure_initialized()
-  return ops.EagerTensor(array, context.device_name, None)
 
 
 class Cancellation:

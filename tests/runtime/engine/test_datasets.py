@@ -9,7 +9,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive import runtime
-from tff_adaptive.runtime import client_data
+from tff_adaptive.runtime import rows as rows_lib
 from tff_adaptive.runtime import tff_datasets
 from tff_adaptive.runtime.engine import dataset_cache
 
@@ -180,7 +180,7 @@ def test_rows_give_the_same_results_as_their_batches(loop, listed, batch_type):
   rng = np.random.default_rng(0)
   sizes = (7, 1, 6, 0) if batch_type is None else (6, 3, 9)
   clients = [
-    client_data.RowBatches(
+    rows_lib.RowBatches(
       collections.OrderedDict(
         y=tf.constant([f'word {i}' for i in range(n)], tf.string),
         x=tf.constant(rng.normal(size=(n, 2)), tf.float32),
@@ -213,7 +213,7 @@ def test_clients_may_share_their_rows(loop, listed):
   )
   # Sizes 7, 1, 0 and 6; the last rows are nobody's.
   shared = [
-    client_data.RowBatches(every, 3, begin, end)
+    rows_lib.RowBatches(every, 3, begin, end)
     for begin, end in ((0, 7), (7, 8), (8, 8), (9, 15))
   ]
   context = runtime.create_in_process_context(
@@ -233,7 +233,7 @@ def test_clients_may_share_their_rows(loop, listed):
 
 
 def test_rows_are_cut_like_a_list():
-  rows = client_data.RowBatches(dict(x=tf.range(7)), 3)
+  rows = rows_lib.RowBatches(dict(x=tf.range(7)), 3)
   assert len(rows) == 3
   assert [b['x'].numpy().tolist() for b in rows] == [[0, 1, 2], [3, 4, 5], [6]]
   assert rows[-1]['x'].numpy().tolist() == [6]
@@ -242,7 +242,7 @@ def test_rows_are_cut_like_a_list():
     rows[3]
   found = [b['x'].tolist() for b in rows.dataset().as_numpy_iterator()]
   assert found == [[0, 1, 2], [3, 4, 5], [6]]
-  part = client_data.RowBatches(dict(x=tf.range(7)), 3, 1, 5)
+  part = rows_lib.RowBatches(dict(x=tf.range(7)), 3, 1, 5)
   assert [b['x'].numpy().tolist() for b in part] == [[1, 2, 3], [4]]
   assert part.own_rows()['x'].numpy().tolist() == [1, 2, 3, 4]
 

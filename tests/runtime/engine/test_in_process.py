@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -397,6 +398,17 @@ def test_only_what_the_runtime_returned_goes_back_without_a_copy(context):
   with pytest.raises(ValueError, match='read-only'):
     returned[0] = 3
   assert np.shares_memory(unchanged(returned), returned)
+  earlier = []
+  for _ in range(5):
+    earlier.append(weakref.ref(returned))
+    returned = unchanged(returned)
+  gc.collect()
+  assert not any(known() is not None for known in earlier)
+  theirs = np.zeros([16], np.float32)
+  unwritable = np.asarray(memoryview(theirs).toreadonly())
+  result = unchanged(unwritable)
+  theirs[:] = 4
+  np.testing.assert_array_equal(result, np.zeros(16))
   part = np.broadcast_to(np.float32(1), [16])  # Read-only, but not its own.
   assert not np.shares_memory(unchanged(part), part)
 

@@ -7,7 +7,7 @@ from scipy import special
 
 from tasks.formats import data_files
 from tasks.models import distilbert
-from tests.tasks.formats import test_weight_files
+from tests.tasks.formats import test_pretrained
 
 _SIZE = distilbert.Size(blocks=2, width=8, heads=2, hidden=12)
 _VOCAB, _LENGTH = 20, 6
@@ -87,7 +87,7 @@ def _build(folder):
 @pytest.mark.parametrize('prefix', ['distilbert.', ''])
 def test_published_weights_give_the_transcriptions_output(tmp_path, prefix):
   weights = _checkpoint(prefix)
-  test_weight_files.write_safetensors(tmp_path / 'model.safetensors', weights)
+  test_pretrained.write_safetensors(tmp_path / 'model.safetensors', weights)
   model = _build(tmp_path)
   inner = tf.keras.Model(model.input, model.get_layer('pre_classifier').input)
   tokens = np.int32([[2, 7, 9, 3, 0, 0], [2, 5, 5, 19, 11, 3]])
@@ -110,12 +110,12 @@ def test_what_stands_in_padding_does_not_matter():
 
 def test_other_weights_are_refused(tmp_path):
   path = tmp_path / 'model.safetensors'
-  test_weight_files.write_safetensors(path, _checkpoint(positions=4))
+  test_pretrained.write_safetensors(path, _checkpoint(positions=4))
   with pytest.raises(data_files.DataError, match=r'position_emb.* \(6, 8\)'):
     _build(tmp_path)
   weights = _checkpoint()
   del weights['distilbert.transformer.layer.1.ffn.lin2.bias']
-  test_weight_files.write_safetensors(path, weights)
+  test_pretrained.write_safetensors(path, weights)
   with pytest.raises(data_files.DataError, match=r'layer.1.ffn.lin2.bias'):
     _build(tmp_path)
   path.unlink()

@@ -313,7 +313,7 @@ def _restore(
       hparams.get('data'), fingerprints.fingerprint(task), folder.path
     )
   built = experiment.build(settings, task)
-  # Built after the process; see `evaluation.Evaluator`.
+  # After the process, whose models in graphs would change this one.
   model = task.model_fn()
   if tff_internals.keras_model_of(model) is None:
     raise errors.SettingsError(

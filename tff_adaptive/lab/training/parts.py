@@ -210,12 +210,13 @@ def make(
     SettingsError: If the data or the initial weights cannot be used.
     RunError: If data cannot be read.
   """
+  key = reuse.model_key(settings, task)
+  evaluator = reuse.evaluator(key, lambda: evaluation.Evaluator(task.model_fn))
+  evaluator.leave_graph_mode()
   kept = checkpoints.Checkpoints(files.RunFolder(settings.folder).checkpoints)
   # A resumed run has its own weights, and --initial_weights may be gone.
   if settings.initial_weights is None or kept.rounds:
-    weights = initial_weights.draw(
-      task.model_fn, settings.seed, reuse.model_key(settings, task)
-    )
+    weights = initial_weights.draw(task.model_fn, settings.seed, key)
   else:
     place = pathlib.Path(settings.initial_weights)
     weights = initial_weights.load(task.model_fn, place)
@@ -243,10 +244,6 @@ def make(
     weights,
     client_ids=clients.client_ids,
     participation=participation,
-  )
-  evaluator = reuse.evaluator(
-    reuse.model_key(settings, task),
-    lambda: evaluation.Evaluator(task.model_fn),
   )
   groups = ['validation']
   if settings.ema_decay is not None:

@@ -55,6 +55,7 @@ def clear() -> None:
     _weights.clear()
     _tasks.clear()
     _contexts.clear()
+    _beside.clear()
 
 
 def task(key: Hashable, make: Callable[[], _Value]) -> _Value:
@@ -71,7 +72,10 @@ def beside(owner: Any, key: Hashable, make: Callable[[], _Value]) -> _Value:
     make: Makes it, without keeping `owner`.
   """
   with _lock:
-    made = _beside.setdefault(owner, {})
+    try:
+      made = _beside.setdefault(owner, {})
+    except TypeError:  # Of a user's functions that are unhashable.
+      return make()
     if key not in made:
       made[key] = make()
     return made[key]

@@ -18,9 +18,9 @@ import cachetools
 import ray
 import tensorflow as tf
 
-from tff_adaptive.runtime import client_data
 from tff_adaptive.runtime import failures
 from tff_adaptive.runtime import machine
+from tff_adaptive.runtime import references
 from tff_adaptive.runtime import tff_functions
 from tff_adaptive.runtime import tff_names
 from tff_adaptive.runtime.cluster import wire
@@ -166,7 +166,7 @@ class Actor:
 
   @ray.method(concurrency_group='data')
   def load(
-    self, call: int, columns: Sequence[Sequence[client_data.Reference]]
+    self, call: int, columns: Sequence[Sequence[references.Reference]]
   ) -> None:
     """Loads the data of clients that the next call trains.
 
@@ -228,7 +228,7 @@ class _Data:
     self._lock = threading.Lock()
     self._loaded: dict[Hashable, Any] = {}
 
-  def load(self, columns: Sequence[Sequence[client_data.Reference]]) -> None:
+  def load(self, columns: Sequence[Sequence[references.Reference]]) -> None:
     """Loads data in advance, in place of those of an earlier call."""
     with self._lock:
       self._loaded = {}
@@ -248,7 +248,7 @@ class _Data:
       return _load(
         [
           self._loaded.pop(value.key, value)
-          if isinstance(value, client_data.Reference)
+          if isinstance(value, references.Reference)
           else value
           for value in column
         ]
@@ -264,7 +264,7 @@ def _load(column: Sequence[Any]) -> list[Any]:
   values = list(column)
   places: dict[Any, list[int]] = {}
   for place, value in enumerate(values):
-    if isinstance(value, client_data.Reference):
+    if isinstance(value, references.Reference):
       places.setdefault(value.source, []).append(place)
   for group in places.values():
     found = [values[place] for place in group]

@@ -32,8 +32,8 @@ import ray
 import tensorflow_federated as tff
 from absl import logging
 
-from tff_adaptive.runtime import client_data
 from tff_adaptive.runtime import failures
+from tff_adaptive.runtime import references
 from tff_adaptive.runtime import sharing
 from tff_adaptive.runtime import tff_functions
 from tff_adaptive.runtime import tff_names
@@ -128,7 +128,7 @@ class Cluster:
         ray.shutdown()
       raise
     self._num_shares = 0
-    self._announced: list[client_data.Reference] = []
+    self._announced: list[references.Reference] = []
     self._lock = threading.RLock()
     self._cuts: MutableMapping[bytes, _Cut] = cachetools.LRUCache(_MAX_COMPILED)
 
@@ -322,7 +322,7 @@ class Cluster:
       logging.warning('%s Continuing with %s.', told, machines)
     raise AssertionError('unreachable')
 
-  def announce(self, coming: Sequence[client_data.Reference]) -> None:
+  def announce(self, coming: Sequence[references.Reference]) -> None:
     """See `runtime.data_announcer`; replaces what was announced before."""
     with self._lock:
       self._announced = list(coming)
@@ -396,16 +396,14 @@ class _Call:
     self.count = count
     self.cancellation = cancellation
 
-  def references(
-    self, number: int | None = None
-  ) -> list[client_data.Reference]:
+  def references(self, number: int | None = None) -> list[references.Reference]:
     """Returns the references of a share, or of all."""
     return [
       value
       for share in (self.shares if number is None else [self.shares[number]])
       for column in share.columns
       for value in column
-      if isinstance(value, client_data.Reference)
+      if isinstance(value, references.Reference)
     ]
 
   def columns(self, answers: Sequence[actor_lib.Answer]) -> list[list[Any]]:

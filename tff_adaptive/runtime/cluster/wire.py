@@ -17,7 +17,8 @@ from absl import logging
 from ray import cloudpickle
 
 from tff_adaptive import cohorts
-from tff_adaptive.runtime import client_data
+from tff_adaptive.runtime import references
+from tff_adaptive.runtime import rows as rows_lib
 from tff_adaptive.runtime import tff_datasets
 from tff_adaptive.runtime import tff_names
 from tff_adaptive.runtime.engine import values
@@ -45,7 +46,7 @@ class _Rows:
 
   def restore(self, element_type: tff.Type) -> Any:
     del element_type
-    return client_data.RowBatches(_tensors(self.rows), self.batch_size)
+    return rows_lib.RowBatches(_tensors(self.rows), self.batch_size)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,9 +132,9 @@ def _encode_each(clients: Sequence[Any], member: tff.Type) -> list[Any]:
 
 
 def _encode_dataset(value: Any, type_spec: tff.SequenceType) -> Any:
-  if isinstance(value, client_data.Reference):
+  if isinstance(value, references.Reference):
     return value
-  if isinstance(value, client_data.RowBatches):
+  if isinstance(value, rows_lib.RowBatches):
     return _Rows(_arrays(value.own_rows()), value.batch_size)
   if isinstance(value, tf.data.Dataset):
     conformed = tff_datasets.conform_dataset(value, type_spec.element)

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_adaptive.runtime import client_data
+from tff_adaptive.runtime import rows as rows_lib
 from tff_adaptive.runtime import tff_datasets
 from tff_adaptive.runtime.engine import values
 from tff_adaptive.runtime.graphs import forms
@@ -42,7 +42,7 @@ class ClientRows:
 
   Attributes:
     components: Eager tensors or arrays [rows, ...], in the order of `tf.nest`.
-    begin, end, batch_size: As in `client_data.RowBatches`.
+    begin, end, batch_size: As in `rows_lib.RowBatches`.
   """
 
   components: Sequence[tf.Tensor | np.ndarray]
@@ -237,7 +237,7 @@ class DatasetCache:
     """
     element = type_spec.element
     make_dataset = functools.partial(_make_variant, value, type_spec)
-    if isinstance(value, client_data.RowBatches):
+    if isinstance(value, rows_lib.RowBatches):
       rows_before, element_before, flat = self._flat
       if value.rows is not rows_before or element is not element_before:
         flat = tff_datasets.flat_rows(value.rows, element)
@@ -307,7 +307,7 @@ def _number(value: int) -> tf.Tensor:
 def _make_variant(
   value: values.PythonValue, type_spec: tff.SequenceType
 ) -> tf.Tensor:
-  if isinstance(value, client_data.RowBatches):
+  if isinstance(value, rows_lib.RowBatches):
     value = value.dataset()
   elif isinstance(value, (list, tuple)):
     value = tff_datasets.dataset_from_elements(list(value), type_spec.element)

@@ -121,8 +121,10 @@ class Engine:
     if count is None:
       count = self._default_num_clients
     run = invocation.Invocation(self.resources, executable, count, cancellation)
-    signature.ingest(argument, run.server, run.clients)
-    self.datasets.forget_rows()
+    try:
+      signature.ingest(argument, run.server, run.clients)
+    finally:
+      self.datasets.forget_rows()
     with executable.lock:
       run.execute()
     return signature.restore(run.server, run.clients)

@@ -7,6 +7,7 @@ dataset's variant tensor, and a structure a list of both.
 import collections
 import enum
 import functools
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
@@ -17,7 +18,6 @@ import tensorflow_federated as tff
 
 from tff_adaptive.runtime import failures
 from tff_adaptive.runtime import tff_datasets
-from tff_adaptive.runtime import tff_functions
 from tff_adaptive.runtime import tff_names
 
 # A Python value of a TFF type, in any container that TFF accepts.
@@ -149,6 +149,31 @@ def _fields_of(kind: type) -> tuple[str, ...] | None:
   return None
 
 
+# The tensors that arrays were returned in place of, by the arrays' ids. A state
+# goes from round to round without being copied.
+_returned: dict[int, tuple[weakref.ref[np.ndarray], tf.Tensor]] = {}
+
+
+def _array_of(tensor: tf.Tensor) -> np.ndarray:
+  """Returns a read-only array that shares a tensor's memory, if possible."""
+  array = np.asarray(tensor)
+  # NumPy cannot protect bfloat16 from being written to.
+  if not array.ndim or array.flags.writeable:
+    return tensor.numpy()
+  if 'CPU' in tensor.device:
+    key = id(array)
+    forget = lambda _: _returned.pop(key, None)
+    _returned[key] = weakref.ref(array, forget), tensor
+  return array
+
+
+def _tensor_of(array: np.ndarray) -> tf.Tensor:
+  known, tensor = _returned.get(id(array), (None, None))
+  if known is not None and known() is array:
+    return tensor
+  return tf.constant(array)
+
+
 def compile_tensor(
   type_spec: tff.TensorType,
 ) -> Callable[[PythonValue], tf.Tensor]:
@@ -162,7 +187,7 @@ def compile_tensor(
   def convert(value: PythonValue) -> tf.Tensor:
     kind = type(value)
     if kind is np.ndarray and value.dtype == dtype and value.shape == exact:
-      return tff_functions.tensor_of(value)
+      return _tensor_of(value)
     if kind is scalar:
       return tf.constant(value)
     if value is UNREAD:
@@ -207,16 +232,9 @@ def compile_restore(type_spec: tff.Type, copy: bool = False) -> Restore:
     return lambda leaves: tff_datasets.dataset_from_variant(
       next(leaves), element_type
     )
-
-  def restore(leaves: Iterator[tf.Tensor]) -> PythonValue:
-    tensor = next(leaves)
-    array = np.asarray(tensor)
-    # NumPy cannot protect bfloat16 from being written to.
-    if copy or not array.ndim or array.flags.writeable:
-      return tensor.numpy()
-    return array
-
-  return restore
+  if copy:
+    return lambda leaves: next(leaves).numpy()
+  return lambda leaves: _array_of(next(leaves))
 
 
 def compile_pack(

@@ -21,7 +21,7 @@ from tff_adaptive.lab.training import reuse
 from tff_adaptive.lab.training import seeds
 from tff_adaptive.lab.training.data import datasets as data
 from tff_adaptive.lab.training.data import pipelines
-from tff_adaptive.runtime import client_data
+from tff_adaptive.runtime import rows as rows_lib
 from tff_adaptive.runtime import tff_functions
 
 # Memory for the mapped batches of a cohort. A bag of words takes 40 kB a
@@ -281,7 +281,7 @@ class ClientBatches(data.ClientDatasets):
     """Divides the mapped rows of all clients by client."""
     ends = np.cumsum(sizes).tolist()
     return [
-      client_data.RowBatches(mapped, self._recipe.batch_size, end - size, end)
+      rows_lib.RowBatches(mapped, self._recipe.batch_size, end - size, end)
       for size, end in zip(sizes, ends, strict=True)
     ]
 

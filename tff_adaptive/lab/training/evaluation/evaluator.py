@@ -31,6 +31,9 @@ class Evaluator:
   Metrics are those of the model (TFF adds `loss`, `num_examples` and
   `num_batches`). Batches are evaluated on all cores: each part of the data has
   metric variables of its own, which are summed like those of clients.
+
+  After processes were composed, which builds models in graphs, an evaluator
+  that was built before needs `leave_graph_mode`.
   """
 
   def __init__(self, model_fn: Callable[[], tff.learning.models.VariableModel]):
@@ -77,6 +80,11 @@ class Evaluator:
       if (higher := metric_names.higher_is_better(name, of_class)) is not None
     }
 
+  def leave_graph_mode(self) -> None:
+    """Undoes what models that were built in graphs did to this one."""
+    if tff_internals.is_in_graph_mode(self._model):
+      self._model_fn()  # Puts Keras' classes back.
+
   def _assign_and_reset(
     self, weights: tff.learning.models.ModelWeights
   ) -> None:
@@ -102,8 +110,6 @@ class Evaluator:
       depends on the batch size.
     """
     with self._lock:
-      if tff_internals.is_in_graph_mode(self._model):
-        self._model_fn()  # Puts Keras' classes back.
       self._begin(weights)
       self._add_up(batches)
       return self._values()

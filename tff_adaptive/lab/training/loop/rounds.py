@@ -166,6 +166,7 @@ class LearningRounds(Rounds):
       self._kept.keep(cohort, output.client_states)
     # Assigned last, so that an interrupted round leaves the state unchanged.
     self.state = output.state
+    self._read = None, None  # Not to keep the state before.
     self.step_records = records.step_rows(cohort, output.metrics)
     return output.metrics
 

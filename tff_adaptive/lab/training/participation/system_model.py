@@ -60,8 +60,6 @@ KINDS = {
   'cross_device': Devices(1.15, 0.52, Link(35.4, 26.9, 0.47, 0.68)),
   'cross_silo': Devices(0.0046, 0.0, Link(1000.0, 1000.0, latency=0.0295)),
 }
-
-
 _NORMAL = statistics.NormalDist()
 
 

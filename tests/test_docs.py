@@ -135,7 +135,8 @@ def test_flags_and_files_that_are_named_exist(parser):
   for module in command_line.MAINS.values():
     known |= {*module.build_options().values}
   # Of pip, TensorBoard, benchmarks and Ray.
-  known |= {'no', 'ignore', 'logdir', 'alpha', 'rounds'}
+  known |= {'no', 'ignore', 'logdir', 'alpha', 'rounds', 'clients'}
+  known |= {'pfl_python', 'population'}
   known |= {'address', 'contenders', 'disable', 'head', 'models', 'port'}
   # By the guides that add them.
   made = 'clusters|sign_momentum|adabelief|anchor|push|pull|sensors'

@@ -79,9 +79,6 @@ class FastFunction:
 
   Its checks and conversions take longer than a small function runs, and the
   engine's arguments already are tensors of the right types.
-
-  Attributes:
-    is_pure: Whether its results follow from its arguments alone.
   """
 
   def __init__(self, concrete: tf.types.experimental.ConcreteFunction) -> None:
@@ -91,9 +88,6 @@ class FastFunction:
     self._concrete = concrete  # Keeps the function registered.
     self._name = concrete.name
     self._num_outputs = len(concrete.outputs)
-    self.is_pure = not any(
-      op.op_def.is_stateful for op in concrete.graph.get_operations()
-    )
     self._context = eager_context.context()
     self._context.ensure_initialized()
     config = tf.compat.v1.ConfigProto.FromString(
@@ -108,6 +102,12 @@ class FastFunction:
       'config_proto',
       config.SerializeToString(),
     )
+
+  @property
+  def is_pure(self) -> bool:
+    """Whether its results follow from its arguments alone."""
+    operations = self._concrete.graph.get_operations()
+    return not any(op.op_def.is_stateful for op in operations)
 
   def __call__(
     self,

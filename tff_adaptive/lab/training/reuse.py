@@ -76,9 +76,7 @@ def beside(owner: Any, key: Hashable, make: Callable[[], _Value]) -> _Value:
       made = _beside.setdefault(owner, {})
     except TypeError:  # Of a user's functions that are unhashable.
       return make()
-    if key not in made:
-      made[key] = make()
-    return made[key]
+    return _get(key, make, made)
 
 
 def process(key: Hashable, make: Callable[[], _Value]) -> _Value:

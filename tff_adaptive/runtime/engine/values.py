@@ -154,11 +154,12 @@ def _fields_of(kind: type) -> tuple[str, ...] | None:
 _returned: dict[int, tuple[weakref.ref[np.ndarray], tf.Tensor]] = {}
 
 
-def _array_of(tensor: tf.Tensor) -> np.ndarray:
+def _array_of(tensor: tf.Tensor) -> Any:
   """Returns a read-only array that shares a tensor's memory, if possible."""
   array = np.asarray(tensor)
-  # NumPy cannot protect bfloat16 from being written to.
-  if not array.ndim or array.flags.writeable:
+  if not array.ndim:
+    return array[()]
+  if array.flags.writeable:  # NumPy cannot protect bfloat16.
     return tensor.numpy()
   if 'CPU' in tensor.device:
     key = id(array)

@@ -246,67 +246,68 @@ class ClientBatches(data.ClientDatasets):
         self._recipe, repr(spec), lambda: _functions_of(self._recipe, spec)
       )
     functions = self._functions
-    sizes = [len(order) for _, order in drawn.values()]
-    at_once = self._as_lists and sum(sizes) * self._row_bytes <= _COHORT_BYTES
-    if self._recipe.augment_fn is not None and not all(sizes):
+    sizes = {client: len(order) for client, (_, order) in drawn.items()}
+    most = sum(sizes.values()) * self._row_bytes
+    at_once = self._as_lists and most <= _COHORT_BYTES
+    if self._recipe.augment_fn is not None and not all(sizes.values()):
       at_once = False  # A client without rows has no batch to augment.
     if not at_once:
       return [
         functions.stream(_take(*own), self._seed_of(client, round_number))
         for client, own in drawn.items()
       ]
-    seeds_of: Sequence[Any] = sizes  # Unused.
-    if self._recipe.augment_fn is not None:
-      seeds_of = [self._seed_of(client, round_number) for client in drawn]
     if self._recipe.ragged:
       return [
-        self._divide(
-          self._mapped(functions, _take(*own), [size], [seed]), [size]
+        self._divided(
+          functions, _take(*own), {client: sizes[client]}, round_number
         )[0]
-        for own, size, seed in zip(drawn.values(), sizes, seeds_of, strict=True)
+        for client, own in drawn.items()
       ]
     together = _take_together(list(drawn.values()))
-    return self._divide(
-      self._mapped(functions, together, sizes, seeds_of), sizes
-    )
+    return self._divided(functions, together, sizes, round_number)
 
   def _seed_of(self, client_id: str, round_number: int) -> np.ndarray:
     return seeds.seed_pair(
       self._seed, 'client data', round_number, str(client_id)
     )
 
-  def _divide(
-    self, mapped: structures.Structure, sizes: Sequence[int]
-  ) -> list[data.Batches]:
-    """Divides the mapped rows of all clients by client."""
-    ends = np.cumsum(sizes).tolist()
-    return [
-      rows_lib.RowBatches(mapped, self._recipe.batch_size, end - size, end)
-      for size, end in zip(sizes, ends, strict=True)
-    ]
-
-  def _mapped(
+  def _divided(
     self,
     functions: _Functions,
     rows: structures.Structure,
-    sizes: Sequence[int],
-    client_seeds: Sequence[np.ndarray],
-  ) -> structures.Structure:
-    """Maps the rows of some clients, one client's after another's."""
-    if self._recipe.augment_fn is None:
-      return functions.at_once(rows)
-    begins = [np.arange(0, size, self._recipe.batch_size) for size in sizes]
-    counts = [len(own) for own in begins]
+    sizes_of: Mapping[str, int],
+    round_number: int,
+  ) -> list[data.Batches]:
+    """Maps the rows of some clients, one's after another's, and divides them.
+
+    Args:
+      functions: The recipe's functions.
+      rows: The rows.
+      sizes_of: Number of rows by client, in the order of `rows`.
+      round_number: The round.
+    """
+    batch_size = self._recipe.batch_size
+    sizes = list(sizes_of.values())
     ends = np.cumsum(sizes)
-    first = np.repeat(ends - sizes, counts) + np.concatenate(begins)
-    last = np.minimum(first + self._recipe.batch_size, np.repeat(ends, counts))
-    return functions.augmented(
-      rows,
-      first,
-      last,
-      np.repeat(np.stack(client_seeds), counts, axis=0),
-      np.concatenate([np.arange(count) for count in counts]),
-    )
+    if self._recipe.augment_fn is None:
+      mapped = functions.at_once(rows)
+    else:
+      begins = [np.arange(0, size, batch_size) for size in sizes]
+      counts = [len(own) for own in begins]
+      first = np.repeat(ends - sizes, counts) + np.concatenate(begins)
+      last = np.minimum(first + batch_size, np.repeat(ends, counts))
+      own_seeds = [self._seed_of(client, round_number) for client in sizes_of]
+      mapped = functions.augmented(
+        rows,
+        first,
+        last,
+        np.repeat(np.stack(own_seeds), counts, axis=0),
+        np.concatenate([np.arange(count) for count in counts]),
+      )
+    return [
+      rows_lib.RowBatches(mapped, batch_size, end - size, end)
+      for size, end in zip(sizes, ends.tolist(), strict=True)
+    ]
 
 
 def _spec_of(rows: structures.Structure, ragged: bool) -> structures.Structure:

@@ -106,6 +106,10 @@ def train(options) -> None:
     layers.Dropout(0.5),
     layers.Linear(128, 10),
   )
+  for layer in network:
+    if isinstance(layer, (layers.Conv2d, layers.Linear)):
+      # As the benchmark's own model: Glorot's weights, PyTorch's biases.
+      torch.nn.init.xavier_uniform_(layer.weight)
   model = PyTorchModel(
     network, torch.optim.SGD, torch.optim.SGD(network.parameters(), 1.0)
   )

@@ -326,6 +326,24 @@ def test_baselines_make_the_targets_that_entries_are_placed_by(
 
 
 @pytest.mark.exhaustive
+def test_a_later_command_adds_workloads(folder, monkeypatch, capsys):
+  """To the same folder, where the runs of the first one are."""
+  names = ['hospitals', 'quadratics']
+  small = dataclasses.replace(workloads.choose('quadratics')[0], rounds=4)
+  monkeypatch.setitem(workloads._TABLE, 'quadratics', small)
+  monkeypatch.setattr(runner, 'FULL', dataclasses.replace(_TINY, seeds=(1,)))
+  references.make(made_up.baselines(names), folder / 'made' / references.FILE)
+  given = ['board', '--methods=fedavg', '--workers=0', '--recorded_dir=made']
+  for name in names:
+    assert command_line.main([*given, f'--workloads={name}']) == 0
+    assert '\nFedAvg ' in capsys.readouterr().out
+  entry = entries.read(folder / 'runs/board/entries/fedavg.npz')
+  assert {n: len(runs) for n, runs in entry.records.items()} == dict.fromkeys(
+    names, 4 + 1 + 1
+  )
+
+
+@pytest.mark.exhaustive
 def test_a_killed_board_goes_on(folder):
   """A kill in the middle; nothing that was finished is run again."""
   del folder

@@ -189,11 +189,11 @@ class Runner:
 
   def _point(self, name: str) -> grids.Point:
     if name not in self._points:
-      workload, setting, seed = split(name)
-      if workload not in self._workloads:
-        self._workloads |= {w.name: w for w in workloads_lib.choose(workload)}
-      flags = self._flags(self._workloads[workload], setting, seed)
-      parser = self._parsers[self._workloads[workload].files]
+      of_name, setting, seed = split(name)
+      # Not of this command, if an earlier one began the run.
+      (workload,) = workloads_lib.choose(of_name)
+      flags = self._flags(workload, setting, seed)
+      parser = self._parsers[workload.files]
       try:
         identity = parser.parse(flags).settings.identity
       except errors.SettingsError as e:

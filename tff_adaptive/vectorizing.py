@@ -301,19 +301,15 @@ def _differs(position: int) -> Callable[[Any], bool]:
   )
 
 
-def _is_tiled_for_xla(pfor_input: Any) -> bool:
-  """Returns whether pooling windows tile images with channels last, for XLA.
-
-  It would scatter the gradients one by one.
-  """
-  if not _FOR_XLA.get():
-    return False
-  _, rows, columns, _ = pfor_input.op.inputs[0].shape
+def _is_tiled(pfor_input: Any) -> bool:
+  """Returns whether pooling windows tile images with channels last."""
+  images = pfor_input.op.inputs[0].shape
   _, height, width, _ = size = list(pfor_input.get_attr('ksize'))
   return (
-    size == list(pfor_input.get_attr('strides'))
+    images.is_fully_defined()
+    and size == list(pfor_input.get_attr('strides'))
     and pfor_input.get_attr('data_format') == b'NHWC'
-    and not (rows % height or columns % width)
+    and not (images[1] % height or images[2] % width)
   )
 
 
@@ -340,6 +336,7 @@ def _places(pfor_input: Any) -> tuple[list[tf.Tensor], int, int]:
 
 
 def _pool(pfor_input: Any) -> Any:
+  """Takes maxima of slices, whose gradients XLA does not scatter."""
   places, height, width = _places(pfor_input)
   largest = functools.reduce(tf.maximum, places)
   clients, examples, rows, columns, channels = pfor_input.stacked_input(0).shape
@@ -348,18 +345,20 @@ def _pool(pfor_input: Any) -> Any:
 
 
 def _pool_gradient(pfor_input: Any) -> Any:
-  """Sends the gradient to the first largest place, as TensorFlow does."""
+  """Sends the gradient to the first largest place, as TensorFlow does.
+
+  In a third of the time of its operation on a CPU, and without scattering under
+  XLA.
+  """
   pfor_input.stack_inputs()
   places, height, width = _places(pfor_input)
   largest, remaining = (
     tf.reshape(pfor_input.stacked_input(i), places[0].shape) for i in (1, 2)
   )
-  zeros = tf.zeros_like(remaining)
   found = []
   for place in places:
-    hit = tf.equal(place, largest)
-    found.append(tf.where(hit, remaining, zeros))
-    remaining = tf.where(hit, zeros, remaining)
+    found.append(remaining * tf.cast(tf.equal(place, largest), remaining.dtype))
+    remaining -= found[-1]
   rows = [
     tf.stack(found[i : i + width], axis=2)
     for i in range(0, height * width, width)
@@ -384,8 +383,8 @@ def _register(
   pfor._pfor_converter_registry[name] = convert
 
 
-_register('MaxPool', _pool, _is_tiled_for_xla)
-_register('MaxPoolGrad', _pool_gradient, _is_tiled_for_xla)
+_register('MaxPool', _pool, lambda given: _FOR_XLA.get() and _is_tiled(given))
+_register('MaxPoolGrad', _pool_gradient, _is_tiled)
 _register('Conv2D', _convolve, _differs(1))
 _register('Conv2DBackpropFilter', _filter_gradient, _differs(2))
 _register('Conv2DBackpropInput', _input_gradient, _differs(1))

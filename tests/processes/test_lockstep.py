@@ -1,5 +1,6 @@
 """Clients that take each local step together compute what each does alone."""
 
+import contextlib
 import logging
 
 import numpy as np
@@ -11,6 +12,7 @@ from tests import tiers
 from tff_adaptive import algorithms
 from tff_adaptive import models
 from tff_adaptive import runtime
+from tff_adaptive import vectorizing
 from tff_adaptive.runtime import rows as rows_lib
 from tff_adaptive.runtime.engine import lockstep
 from tff_adaptive.runtime.engine import resources
@@ -174,6 +176,29 @@ def test_compiled_clients_compute_the_same(method, caplog):
   compiled = _run(process, 'true', data, jit_compile='true')
   _check_equal(compiled, alone, _TOLERANCES.get(method, 1e-5))
   assert 'without XLA' not in caplog.text
+
+
+@pytest.mark.parametrize('for_xla', [False, True])
+@pytest.mark.parametrize('rows', [4, 5])
+def test_pooling_sends_gradients_to_the_first_of_equals(rows, for_xla):
+  """Bit for bit as TensorFlow's operation does, most windows having ties."""
+  rng = np.random.default_rng(0)
+  images = tf.constant(rng.integers(0, 3, (3, 2, rows, 6, 5)), tf.float32)
+  weights = tf.constant(rng.normal(size=(3, 2, rows // 2, 3, 5)), tf.float32)
+
+  def gradient(own, factors):
+    with tf.GradientTape() as tape:
+      tape.watch(own)
+      pooled = tf.nn.max_pool2d(own, 2, 2, 'VALID') * factors
+    return tape.gradient(pooled, own)
+
+  @tf.function(autograph=False, jit_compile=for_xla)
+  def together(*tensors):
+    return vectorizing.over_clients(3, gradient, *tensors)
+
+  alone = [gradient(*own).numpy() for own in zip(images, weights)]
+  with vectorizing.for_xla() if for_xla else contextlib.nullcontext():
+    np.testing.assert_array_equal(together(images, weights), alone)
 
 
 def test_data_may_be_datasets_or_lists_and_losses_sums():

@@ -28,6 +28,8 @@ from tff_adaptive.processes.local import tensor_model
 ConstantsT = TypeVar('ConstantsT')
 SoFarT = TypeVar('SoFarT')
 _Local = local_model.LocalModel[Any]
+# Elements of all clients' states for which copying takes less than a branch.
+_SMALL_STATE = 1 << 15
 
 
 class Seen(NamedTuple):
@@ -272,6 +274,11 @@ class _Steps:
     self._spec = batch_spec
     self._sizes = batches.end - batches.begin
     self._counts = -(-self._sizes // batches.batch_size)
+    # Of each client's first batch, [clients, batch], in front of the loop.
+    self._places = batches.begin[:, tf.newaxis] + tf.range(batches.batch_size)
+    self._ends = batches.end[:, tf.newaxis]
+    # A client's own rows fill up its batches: another's may not be finite.
+    self._last = tf.maximum(self._ends - 1, 0)
 
   def fold(
     self,
@@ -291,10 +298,13 @@ class _Steps:
     if most is not None:
       counts = tf.minimum(counts, tf.cast(most, tf.int32))
 
-    def body(number: tf.Tensor, so_far: Any) -> tuple[tf.Tensor, Any]:
-      batch, mask = self._at(number)
-      after = take(so_far, batch, mask)
-      return number + 1, _kept_without(number < counts, after, so_far)
+    packing = _Packing(start)
+
+    def body(
+      number: tf.Tensor, before: list[tf.Tensor]
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+      after = packing.pack(take(packing.unpack(before), *self._at(number)))
+      return number + 1, _kept_without(number < counts, after, before)
 
     known = self._batches.most_batches
     *_, end = tf.while_loop(
@@ -302,18 +312,15 @@ class _Steps:
         number < (tf.reduce_max(counts) if known is None else known)
       ),
       body,
-      (tf.constant(0), start),
+      (tf.constant(0), packing.pack(start)),
     )
-    return end
+    return packing.unpack(end)
 
   def _at(self, number: tf.Tensor) -> tuple[structures.Examples, tf.Tensor]:
     """Returns a batch for each client, and which of its examples count."""
-    begin, end = self._batches.begin, self._batches.end
-    size = self._batches.batch_size
-    places = begin[:, tf.newaxis] + number * size + tf.range(size)
-    mask = places < end[:, tf.newaxis]
-    # A client's own rows fill up its batches: another's may not be finite.
-    places = tf.minimum(places, tf.maximum(end - 1, 0)[:, tf.newaxis])
+    places = self._places + number * self._batches.batch_size
+    mask = places < self._ends
+    places = tf.minimum(places, self._last)
     batch = tf.nest.pack_sequence_as(
       self._spec, [tf.gather(rows, places) for rows in self._batches.rows]
     )
@@ -338,27 +345,63 @@ class _Steps:
     )
 
 
-def _kept_without(more: tf.Tensor, after: Any, before: Any) -> Any:
+class _Packing:
+  """Stacks a state's numbers, of which clients have one each, by their dtypes.
+
+  TensorFlow spends half of a small model's step on a loop's variables, as many
+  of which are sums of metrics as weights.
+  """
+
+  def __init__(self, state: Any):
+    self._state = state
+    groups: dict[Any, list[int]] = collections.defaultdict(list)
+    for place, leaf in enumerate(tf.nest.flatten(state)):
+      groups[leaf.dtype.name if leaf.shape.rank == 1 else place].append(place)
+    self._groups = list(groups.values())
+
+  def pack(self, state: Any) -> list[tf.Tensor]:
+    """Returns the loop's variables, each [clients, ...]."""
+    leaves = tf.nest.flatten(state)
+    return [
+      tf.stack([leaves[i] for i in group], axis=1)
+      if len(group) > 1
+      else leaves[group[0]]
+      for group in self._groups
+    ]
+
+  def unpack(self, packed: Sequence[tf.Tensor]) -> Any:
+    """Returns the state."""
+    leaves: dict[int, tf.Tensor] = {}
+    for group, tensor in zip(self._groups, packed, strict=True):
+      parts = tf.unstack(tensor, axis=1) if len(group) > 1 else [tensor]
+      leaves.update(zip(group, parts, strict=True))
+    flat = [leaves[place] for place in sorted(leaves)]
+    return tf.nest.pack_sequence_as(self._state, flat)
+
+
+def _kept_without(
+  more: tf.Tensor, after: Sequence[tf.Tensor], before: Sequence[tf.Tensor]
+) -> list[tf.Tensor]:
   """Returns the state before a step for clients that do not have it.
 
   Args:
     more: Whether each client has the step, bool [clients].
-    after, before: States, stacked.
+    after, before: Tensors [clients, ...].
   """
 
-  def chosen() -> Any:
-    return tf.nest.map_structure(
-      lambda new, old: tf.where(
-        tf.reshape(more, [-1] + [1] * (new.shape.rank - 1)), new, old
-      ),
-      after,
-      before,
-    )
+  def chosen() -> list[tf.Tensor]:
+    return [
+      tf.where(tf.reshape(more, [-1] + [1] * (new.shape.rank - 1)), new, old)
+      for new, old in zip(after, before, strict=True)
+    ]
 
-  if vectorizing.is_for_xla():  # A GPU would wait for the host at a branch.
+  sizes = [tensor.shape.num_elements() for tensor in before]
+  small = None not in sizes and sum(sizes) < _SMALL_STATE
+  if small or vectorizing.is_for_xla():
+    # A branch takes longer, and a GPU would wait for the host at it.
     return chosen()
   # Most often all have it, and a choice reads and writes all weights.
-  return tf.cond(tf.reduce_all(more), lambda: after, chosen)
+  return tf.cond(tf.reduce_all(more), lambda: list(after), chosen)
 
 
 def _map(function: Callable[[Any], Any], value: Any) -> Any:

@@ -60,6 +60,16 @@ class CohortForm(Protocol):
       The result's tensors in TFF's order, stacked.
     """
 
+  def check(self, rows: Sequence[tf.Tensor]) -> None:
+    """Checks, after a call, that filled up batches do not change results.
+
+    Args:
+      rows: Eager tensors [rows, ...], some of clients' examples.
+
+    Raises:
+      TypeError: If they do.
+    """
+
 
 _Proto: TypeAlias = Any
 

@@ -16,8 +16,9 @@ import tensorflow_federated as tff
 from tff_adaptive import structures
 from tff_adaptive import tff_internals
 
-# Modules whose metrics weigh each example by `sample_weight`.
-_WEIGHING = ('keras', 'tf_keras', 'tasks', 'tff_adaptive')
+# Packages whose metrics weigh each example by `sample_weight`, and whose layers
+# and losses compute of each example by itself.
+_KNOWN = ('keras', 'tf_keras', 'tasks', 'tff_adaptive')
 
 
 class MaskError(TypeError):
@@ -46,9 +47,35 @@ def check(model: tff.learning.models.VariableModel) -> None:
   for metric in tff_internals.metric_objects(inner):
     given = type(metric)
     takes = inspect.signature(given.update_state).parameters
-    known = given.__module__.split('.')[0] in _WEIGHING
-    if not (known or _is_of_tff(metric)) or 'sample_weight' not in takes:
+    known = _is_known(metric) or _is_of_tff(metric)
+    if not known or 'sample_weight' not in takes:
       raise MaskError(f'the metric {given.__name__} may ignore sample weights')
+
+
+def may_mix(model: tff.learning.models.VariableModel) -> bool:
+  """Returns whether examples of a batch might affect each other's losses.
+
+  Somebody's own layer or loss may, and operations of a functional model.
+  """
+  inner = tff_internals.unwrapped(model)
+  keras_model: Any = tff_internals.keras_model_of(inner)
+  layers = [keras_model, *tff_internals.layers_of(keras_model)]
+  operations = [o for layer in layers for o in getattr(layer, 'operations', ())]
+  losses = [part for loss in inner._loss_fns for part in (loss, _fn_of(loss))]
+  return not all(map(_is_known, [*layers, *operations, *losses]))
+
+
+def _fn_of(loss: Any) -> Any:
+  return getattr(loss, 'fn', loss)
+
+
+def _is_known(part: Any) -> bool:
+  """Returns whether a layer, a loss or a metric is of a known package."""
+  kind = part if inspect.isfunction(part) else type(part)
+  package, _, rest = kind.__module__.partition('.')
+  # `Lambda` layers and operations are a user's functions.
+  of_user = ('.ops.', 'lambda_layer', 'op_layer')
+  return package in _KNOWN and not any(word in f'.{rest}.' for word in of_user)
 
 
 def _is_of_tff(metric: Any) -> bool:

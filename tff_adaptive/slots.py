@@ -16,7 +16,13 @@ import tensorflow as tf
 
 
 class Slot(tf.Variable):
-  """A variable that holds a tensor of the current graph; zeros at first."""
+  """A variable that holds a tensor of the current graph; zeros at first.
+
+  Attributes:
+    must_be_filled: Whether it raises `TypeError` if it is read as it was made.
+  """
+
+  must_be_filled = False
 
   def __init__(self, spec: tf.TensorSpec, trainable: bool):
     """Creates an empty slot.
@@ -32,6 +38,10 @@ class Slot(tf.Variable):
 
   def read_value(self) -> tf.Tensor:
     if self._held is None:
+      if self.must_be_filled:
+        raise TypeError(
+          f'it reads the variable {self.name}, which is none of its weights'
+        )
       return tf.zeros(self._spec.shape, self._spec.dtype)
     return self._held
 
@@ -47,6 +57,12 @@ class Slot(tf.Variable):
 
   def assign_sub(self, delta: Any, *_: Any, **__: Any) -> tf.Tensor:
     return self.assign(self.read_value() - tf.cast(delta, self._spec.dtype))
+
+  def sparse_read(self, indices: Any, name: Any = None) -> tf.Tensor:
+    return tf.gather(self.read_value(), indices, name=name)
+
+  def gather_nd(self, indices: Any, name: Any = None) -> tf.Tensor:
+    return tf.gather_nd(self.read_value(), indices, name=name)
 
   def __tf_tensor__(self, dtype: Any = None, name: Any = None) -> tf.Tensor:
     return tf.convert_to_tensor(self.read_value(), dtype=dtype, name=name)
@@ -68,8 +84,13 @@ class Slot(tf.Variable):
 
 
 @contextlib.contextmanager
-def in_place_of_variables() -> Iterator[None]:
-  """Makes every `tf.Variable` created in the context a `Slot`."""
+def in_place_of_variables() -> Iterator[list[Slot]]:
+  """Makes every `tf.Variable` created in the context a `Slot`.
+
+  Yields:
+    The slots, as they are created.
+  """
+  made: list[Slot] = []
 
   def create(next_creator: Any, **options: Any) -> Slot:
     del next_creator
@@ -80,7 +101,8 @@ def in_place_of_variables() -> Iterator[None]:
       value = tf.convert_to_tensor(value, dtype=options.get('dtype'))
     name = options.get('name') or 'variable'
     spec = tf.TensorSpec(value.shape, value.dtype, name)
-    return Slot(spec, options.get('trainable') is not False)
+    made.append(Slot(spec, options.get('trainable') is not False))
+    return made[-1]
 
   with tf.variable_creator_scope(create):
-    yield
+    yield made

@@ -6,6 +6,8 @@ The only file with names of TensorFlow's vectorizer beyond its public API.
 import contextlib
 import contextvars
 import functools
+import logging
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -71,6 +73,34 @@ def over_clients(
   return tf.nest.map_structure(
     lambda leaf: None if leaf is None else next(stacked), results[0]
   )
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+  """Silences what TensorFlow logs of operations that it cannot vectorize."""
+  logger = tf.get_logger()
+
+  def is_other(record: logging.LogRecord) -> bool:
+    return record.filename != 'pfor.py'
+
+  logger.addFilter(is_other)
+  try:
+    yield
+  finally:
+    logger.removeFilter(is_other)
+
+
+def reason(error: Exception) -> str:
+  """Returns the sentence of an error, without what Keras puts around it."""
+  text = re.sub(r'\x1b\[\d*m', '', str(error))
+  text = re.split('(?:Call a|A)rguments received by', text)[0]
+  lines = [line.strip() for line in text.splitlines() if line.strip()]
+  wrapped = ('in user code', 'Exception encountered')
+  last = text.lstrip().startswith(wrapped)
+  found = lines[-last] if lines else type(error).__name__
+  if "<dtype: 'variant'>" in found:
+    return 'a layer loops over its inputs, as recurrent ones do'
+  return re.sub(r'^\w+Error: ', '', found).rstrip('.')
 
 
 def _bitcast(pfor_input: Any) -> Any:

@@ -212,6 +212,14 @@ def test_data_may_be_datasets_or_lists_and_losses_sums():
     _check_equal(_run(process, 'true', data), alone)
 
 
+def test_tffs_aggregators_take_clients_that_train_together(caplog):
+  """Clipping has conditions of TFF, which run client by client."""
+  process = algorithms.build('fedavg', model_fn(2), aggregator='robust')
+  data = [_as_dataset(arrays) for arrays in clients()]
+  _check_equal(_run(process, 'true', data), _run(process, 'false', data))
+  assert 'one at a time' not in caplog.text
+
+
 def test_rows_of_common_tensors_are_copied_for_a_gpu(monkeypatch):
   process = algorithms.build('fedadam', model_fn(2))
   one = tf.nest.map_structure(lambda *parts: np.concatenate(parts), *clients())

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, Optional, TypeVar
 
 import attrs
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -28,6 +29,8 @@ from tff_adaptive.processes.local import tensor_model
 ConstantsT = TypeVar('ConstantsT')
 SoFarT = TypeVar('SoFarT')
 _Local = local_model.LocalModel[Any]
+# Examples of a batch that is checked: those that count, and others.
+_OWN_EXAMPLES, _OTHERS = 4, 3
 # Elements of all clients' states for which copying takes less than a branch.
 _SMALL_STATE = 1 << 15
 
@@ -188,6 +191,7 @@ class _CohortForm:
     """
     self._function = function
     self._batch_spec = parameters[2].element_spec
+    self._may_mix = False
     self._parameters = _map(lambda leaf: None, parameters)
 
   def __call__(
@@ -203,6 +207,7 @@ class _CohortForm:
       )
     with tree.without_branches():
       local = tensor_model.TensorModel(function.model)
+      self._may_mix = local.may_mix
       if function.objective is not None:
         local.check_objective(function.objective)
       clients = _Clients(self, leaves, stacked, batches.begin.shape[0])
@@ -231,6 +236,35 @@ class _CohortForm:
       finish = functools.partial(function.finish, local)
       result = clients.call(finish, constants, so_far)
     return _leaves(result)
+
+  def check(self, rows: Sequence[tf.Tensor]) -> None:
+    if not self._may_mix:
+      return
+    own = min(_OWN_EXAMPLES, int(rows[0].shape[0]) - 1)
+
+    @tf.function(autograph=False)
+    def losses() -> tuple[tf.Tensor, tf.Tensor]:
+      with tree.without_branches():
+        local = tensor_model.TensorModel(self._function.model)
+
+        def loss(more: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
+          filled = [tf.concat([r[:own], more(r)], axis=0) for r in rows]
+          batch = tf.nest.pack_sequence_as(self._batch_spec, filled)
+          local.mask = tf.range(own + _OTHERS) < own
+          return local.loss_somewhere(batch)
+
+        return (
+          loss(lambda r: tf.repeat(r[own - 1 : own], _OTHERS, axis=0)),
+          loss(lambda r: tf.repeat(r[own : own + 1], _OTHERS, axis=0)),
+        )
+
+    if own < 1:
+      return
+    one, other = losses()
+    if not np.allclose(one, other, rtol=1e-6, atol=0.0, equal_nan=True):
+      raise masking.MaskError(
+        'its layers or its loss mix the examples of a batch'
+      )
 
   def parameters(self, leaves: Iterator[Any]) -> Sequence[Any]:
     """Packs the parameter's leaves; the data's is left out."""

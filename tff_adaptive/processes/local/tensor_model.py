@@ -41,6 +41,7 @@ class TensorModel(local_model.CarriedModel):
 
   Attributes:
     mask: Set before each batch.
+    may_mix: As `masking.may_mix` says.
   """
 
   def __init__(self, model_fn: Callable[[], tff.learning.models.VariableModel]):
@@ -52,10 +53,11 @@ class TensorModel(local_model.CarriedModel):
     Raises:
       MaskError: If its loss or its metrics cannot be masked.
     """
-    with slots.in_place_of_variables(), models.without_values():
+    with slots.in_place_of_variables() as made, models.without_values():
       self._model = model_fn()
       self._seed, self._draws = randomness.seeded(self._model)
     masking.check(self._model)
+    self.may_mix = masking.may_mix(self._model)
     self._scale = local_model.loss_scale(self._model)
     weights = tff.learning.models.ModelWeights.from_model(self._model)
     self._weights = tuple(tf.nest.flatten(weights.trainable))
@@ -70,6 +72,9 @@ class TensorModel(local_model.CarriedModel):
     # all its calls in a step draw the same numbers.
     self._drawn: dict[str, collections.Counter[int]] = {}
     self._most_draws: collections.Counter[int] = collections.Counter()
+    for slot in made:
+      # Weights, sums of metrics and the seed are; others have no value here.
+      slot.must_be_filled = True
 
   @property
   def _inner(self) -> Any:
@@ -146,6 +151,18 @@ class TensorModel(local_model.CarriedModel):
       self.batch_size(batch),
     )
     return carry._replace(others=others), evaluated
+
+  def loss_somewhere(self, batch: structures.Examples) -> tf.Tensor:
+    """Returns the loss of a batch, scalar, at random weights."""
+    self.set_seed(lambda: tf.constant([0, 0]))
+    weights = [
+      tf.random.stateless_normal(w.shape, [0, i], stddev=0.3, dtype=w.dtype)
+      for i, w in enumerate(self._weights)
+    ]
+    fixed = self._others[: -len(self._none)]
+    others = [tf.ones(w.shape, w.dtype) for w in fixed]
+    carry = Carry(tuple(weights), (*others, *self._none))
+    return self.evaluate(carry, batch, lambda *_: tf.constant(0.0))[1].loss
 
   def gradients_at(
     self,

@@ -292,7 +292,8 @@ class Together:
       try:
         # Not `wrap_function`, in whose graphs Keras builds no models.
         options = dict(input_signature=specs, autograph=False)
-        with vectorizing.for_xla() if jit_compile else contextlib.nullcontext():
+        for_xla = vectorizing.for_xla if jit_compile else contextlib.nullcontext
+        with vectorizing.quietly(), for_xla():
           concrete = tf.function(body, **options).get_concrete_function()
         if jit_compile:
           # Around the function: TensorFlow vectorizes in none that is compiled.
@@ -300,11 +301,19 @@ class Together:
           concrete = tf.function(
             lambda *tensors: inner(*tensors), jit_compile=True, **options
           ).get_concrete_function()
+        if not self._functions:
+          self._check(components)
         self._functions[key] = tff_functions.FastFunction(concrete)
-      except (ValueError, TypeError, NotImplementedError) as e:
-        reason = str(e).partition('\n')[0]
-        raise CannotVectorize(reason) from e
+      except Exception as e:  # pylint: disable=broad-exception-caught
+        # An error of the model itself is raised once a client trains alone.
+        raise CannotVectorize(vectorizing.reason(e)) from e
     return self._functions[key]
+
+  def _check(self, rows: Sequence[tf.Tensor]) -> None:
+    for node in self._fused.nodes:
+      if self.data in node.inputs:
+        assert node.graph is not None and node.graph.cohort_form is not None
+        node.graph.cohort_form.check(rows)
 
   def _build(
     self,
@@ -349,7 +358,9 @@ def _each(
     return [tf.repeat(t[tf.newaxis], clients, axis=0) for t in made]
 
   def one(values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    known = {**shared, **dict(zip(own, values))}
+    # Of this function's own graph, as imported graphs want their inputs.
+    known = {x: tf.identity(shared[x]) for x in node.inputs if x in shared}
+    known.update(zip(own, values))
     return list(build([known[leaf] for leaf in node.inputs], wanted))
 
   values = [stacked[leaf] for leaf in own]

@@ -248,6 +248,13 @@ class _Sum:
     return tf.convert_to_tensor(self._make(), dtype=dtype, name=name)
 
 
+def _replace(layer: Any, kernel: Any) -> None:
+  """Replaces the kernel of a Keras 2 layer."""
+  tff_internals.regularize_instead(layer, layer.kernel, kernel)
+  # Bypasses Keras, which would untrack the kernel as a weight.
+  object.__setattr__(layer, 'kernel', kernel)
+
+
 class AdaptedModel(models.Wrapped):
   """A model whose kernels are sums of frozen kernels and adapters.
 
@@ -304,8 +311,7 @@ class AdaptedModel(models.Wrapped):
       if of_keras_3 is not None:
         of_keras_3.substitute(kernel, made)
       else:
-        # Bypasses Keras, which would untrack the kernel as a weight.
-        object.__setattr__(adapter.layer, 'kernel', _Sum(made, kernel))
+        _replace(adapter.layer, _Sum(made, kernel))
     self.residuals: tuple[Residual, ...] = ()
     if rule == 'fedex':
       first = len(unfrozen.non_trainable_variables)
@@ -361,5 +367,5 @@ class AdaptedModel(models.Wrapped):
       if of_keras_3 is not None:
         of_keras_3.substitute(kernel, kernel.read_value)
       else:
-        object.__setattr__(adapter.layer, 'kernel', kernel)
+        _replace(adapter.layer, kernel)
     return self.unfrozen

@@ -6,6 +6,7 @@ which examples are its own. Loss and metrics are then those of these alone.
 """
 
 import copy
+import functools
 import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
@@ -102,7 +103,8 @@ def forward(
   """Computes the loss of a batch, and updates the metrics.
 
   As in Keras, the loss is the sum of the weighted losses divided by the number
-  of examples, and a metric is a weighted mean.
+  of examples (or the sum of their weights, with Keras 3's reduction
+  'mean_with_sample_weight'), and a metric is a weighted mean.
 
   Args:
     model: A model for which `check` passes.
@@ -126,13 +128,20 @@ def forward(
   examples = tf.reduce_sum(counted)
   if weights is not None:
     counted *= tf.reshape(tf.cast(weights, tf.float32), [-1])
+  mean_of = functools.partial(
+    _mean,
+    mask=mask,
+    counted=counted,
+    examples=examples,
+    has_weights=weights is not None,
+  )
   losses = inner._loss_fns
   if len(losses) == 1:
-    mean = _mean(losses[0], y, predictions, mask, counted, examples)
+    mean = mean_of(losses[0], y, predictions)
   else:
     mean = tf.add_n(
       [
-        weight * _mean(loss, own, predicted, mask, counted, examples)
+        weight * mean_of(loss, own, predicted)
         for weight, loss, own, predicted in zip(
           inner._loss_weights, losses, y, predictions, strict=True
         )
@@ -157,9 +166,11 @@ def _mean(
   loss: Any,
   labels: Any,
   predictions: Any,
+  *,
   mask: tf.Tensor,
   counted: tf.Tensor,
   examples: tf.Tensor,
+  has_weights: bool,
 ) -> tf.Tensor:
   """Computes a loss of the counted examples, as the loss reduces it."""
   outputs = tf.nest.flatten(predictions)
@@ -182,6 +193,8 @@ def _mean(
   total = tf.reduce_sum(own * tf.reshape(counted, shape))
   if reduction == 'sum':
     return total
+  if reduction == 'mean_with_sample_weight' and has_weights:
+    return tf.math.divide_no_nan(total, tf.reduce_sum(counted))
   per_example = tf.cast(tf.reduce_prod(tf.shape(values)[1:]), tf.float32)
   return tf.math.divide_no_nan(total, examples * per_example)
 

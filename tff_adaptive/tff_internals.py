@@ -6,6 +6,7 @@ it does not import the rest of the package.)
 
 import collections
 import contextlib
+import functools
 import random
 import sys
 import threading
@@ -102,6 +103,15 @@ def layers_of(keras_model: Any) -> list[Any]:
       if isinstance(part, tf.keras.layers.Layer)
     ]
   return list(keras_model._flatten_layers(include_self=False))
+
+
+def regularize_instead(layer: Any, weight: Any, other: Any) -> None:
+  """Makes a Keras 2 layer's regularizer of a weight look at another value."""
+  for place, loss in enumerate(layer._callable_losses):
+    of_weight = loss.args[0]
+    if any(part is weight for part in getattr(of_weight, 'args', ())):
+      of_other = functools.partial(of_weight.func, other)
+      layer._callable_losses[place] = functools.partial(loss.func, of_other)
 
 
 def tables_of(keras_model: Any) -> dict[int, tf.lookup.StaticHashTable]:

@@ -97,6 +97,37 @@ def dataset(batches):
   )
 
 
+@pytest.mark.parametrize('kind', ['keras_2', 'keras_3'])
+def test_a_regularizer_is_one_of_the_adapted_kernel(kind):
+  keras = tf.keras if kind == 'keras_2' else pytest.importorskip('keras')
+  layer = keras.layers.Dense(
+    _OUTPUTS, kernel_regularizer=keras.regularizers.L2(0.5)
+  )
+  layers = [keras.layers.InputLayer((_INPUTS,)), layer]
+  made = models.model_fn(
+    lambda: keras.Sequential(
+      [type(k).from_config(k.get_config()) for k in layers]
+    ),
+    loss=tf.keras.losses.MeanSquaredError(),
+    input_spec=_SPEC,
+  )
+  process = algorithms.build(
+    'fedavg', adapters.adapt(made, _RANK), client_learning_rate=_RATE
+  )
+  state = process.initialize()
+  start = process.get_model_weights(state)
+  [a, b], [w0, bias] = start.trainable, start.non_trainable
+  [(x, y)] = batches = _CLIENTS[0][:1]
+  end = process.next(state, [dataset(batches)]).state
+  # B starts at 0, and the regularizer's gradient is W itself.
+  gradient = x.T @ (2 * (x @ w0 + bias - y)) / y.size + w0
+  np.testing.assert_allclose(
+    process.get_model_weights(end).trainable[1],
+    b - _RATE * a.T @ gradient,
+    rtol=1e-4,
+  )
+
+
 @pytest.mark.parametrize(
   'rule, kind',
   tiers.exhaustive_but(

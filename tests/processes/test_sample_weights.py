@@ -73,11 +73,11 @@ def _transcribed(weights):
   return x, np.average(losses, weights=sizes), mae
 
 
-def _round(version, form, weights, vectorize):
+def _round(version, form, weights, vectorize, **given):
   runtime.set_in_process_context(vectorize_clients=vectorize)
   process = algorithms.build(
     'fedavg',
-    _model_fn(version, _spec(form)),
+    _model_fn(version, _spec(form), **given),
     client_learning_rate=_RATE,
   )
   client = [_batch(form, weights, rows) for rows in (slice(0, 3), slice(3, 5))]
@@ -96,6 +96,20 @@ def test_loss_and_metrics_are_weighted_as_in_keras(version, form, vectorize):
   np.testing.assert_allclose(found, _transcribed(_W), rtol=1e-5)
   # The neighbour: a mean over the weights' sum, or no weights at all.
   assert abs(found[0] - _transcribed(np.ones(5))[0]) > 0.01
+
+
+@pytest.mark.parametrize('vectorize', ['true', 'false'])
+def test_a_loss_may_divide_by_the_sum_of_weights(vectorize):
+  keras = _library(3)
+  loss = keras.losses.MeanSquaredError(reduction='mean_with_sample_weight')
+  found, train_loss, _ = _round(3, 'tuple', _W, vectorize, loss=loss)
+  x, losses = _START, []
+  for rows in (slice(0, 3), slice(3, 5)):
+    a, b, w = _X[rows, 0], _Y[rows, 0], _W[rows]
+    losses.append(np.sum(w * (a * x - b) ** 2) / w.sum())
+    x -= _RATE * np.sum(w * 2 * (a * x - b) * a) / w.sum()
+  np.testing.assert_allclose(found, x, rtol=1e-5)
+  np.testing.assert_allclose(train_loss, np.average(losses, weights=[3, 2]))
 
 
 def test_the_evaluated_loss_is_weighted_too():

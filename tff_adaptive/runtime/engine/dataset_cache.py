@@ -127,7 +127,7 @@ def _rows_of_list(flat: Sequence[Sequence[tf.Tensor]]) -> ClientRows | None:
   if len(set(sizes[:-1])) > 1 or sizes[-1] > sizes[0] or len(shapes) > 1:
     return None
   components = [np.concatenate(parts) for parts in zip(*flat)]
-  return ClientRows(components, 0, sum(sizes), sizes[0])
+  return ClientRows(components, 0, sum(sizes), max(1, sizes[0]))
 
 
 def _read_rows(variant: tf.Tensor, element_type: tff.Type) -> ClientRows | None:

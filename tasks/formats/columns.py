@@ -153,7 +153,7 @@ class Cells:
     if not forced:
       like = like_numbers(distinct)
       if like.mean() > 0.5:
-        odd = unreadable(distinct, marks)
+        odd = unreadable(self.cells.dropna(), marks)
         self.wrong(
           f'{like.sum():,} of its {len(like):,} different words look like '
           f'numbers, but {odd[:40]!r} cannot be read as one; correct it, give '
@@ -242,30 +242,34 @@ def like_numbers(words: pandas.Series) -> pandas.Series:
   return words.str.fullmatch(_LIKE_A_NUMBER)
 
 
-def unreadable(words: pandas.Series, marks: Marks) -> str:
-  """Returns the first word that is no number."""
-  for word in words:
-    if read_numbers(pandas.Series([word], dtype=object), marks) is None:
-      return word
-  return words.iloc[0]
+def unreadable(cells: pandas.Series, marks: Marks) -> str:
+  """Returns the first cell that is no number, as a word."""
+  for cell in cells.unique():
+    alone = pandas.Series([cell], dtype=object)
+    if read_numbers(alone, marks) is None:
+      break
+  return clean(alone).iloc[0]
 
 
 def read_numbers(cells: pandas.Series, marks: Marks) -> Optional[np.ndarray]:
   """Reads numbers in text; returns float64 [rows], or None if one is none."""
   decimal, thousands = marks
   words = clean(cells)
+  # Pandas has read the numbers of files whose cells are all numbers.
+  texts = words[[isinstance(cell, str) for cell in cells]]
   if thousands:
     # Groups of three, or of two as in India: '28.2' is no 282.
     mark, point = re.escape(thousands), re.escape(decimal)
     groups = rf'[-+]?\d{{1,3}}(?:{mark}\d\d\d?)*{mark}\d\d\d(?:{point}\d*)?'
-    grouped = words[words.str.contains(thousands, regex=False)]
+    grouped = texts[texts.str.contains(thousands, regex=False)]
     if not grouped.str.fullmatch(groups).all():
       return None
-    words = words.str.replace(thousands, '', regex=False)
+    texts = texts.str.replace(thousands, '', regex=False)
   if decimal != '.':
-    if words.str.contains('.', regex=False).any():
+    if texts.str.contains('.', regex=False).any():
       return None
-    words = words.str.replace(decimal, '.', regex=False)
+    texts = texts.str.replace(decimal, '.', regex=False)
+  words.update(texts)
   try:
     return pandas.to_numeric(words.where(words != '')).to_numpy(np.float64)
   except ValueError:

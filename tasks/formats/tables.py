@@ -416,6 +416,8 @@ def _check_labels(
 ) -> None:
   """Checks that labels are not numbers in one file and words in another."""
   kinds: dict[bool, Any] = {}
+  decimal, thousands = names.marks
+  plain = str.maketrans(decimal, '.', thousands or '')
   for source, frame in zip(sources, frames, strict=True):
     known = frame[names.label].dropna()
     if not len(known):
@@ -426,7 +428,10 @@ def _check_labels(
         f'{source.path}, column {names.label!r}',
         f'one word or number a row was expected, got {cell!r:.40}.',
       )
-    numeric = [columns_lib.is_number(label) for label in known.unique()]
+    numeric = [
+      columns_lib.is_number(str(label).translate(plain))
+      for label in known.unique()
+    ]
     if all(numeric) or not any(numeric):
       kinds.setdefault(all(numeric), (source.path, cell))
   if len(kinds) > 1:

@@ -500,7 +500,7 @@ def _numbers(where: str, cells: pandas.Series, marks: Any) -> np.ndarray:
   elif (found := columns.read_numbers(cells, marks)) is not None:
     values = found
   else:
-    odd = columns.unreadable(columns.clean(cells), marks)
+    odd = columns.unreadable(cells, marks)
     raise data_files.DataError(
       f'{where} has labels that are not finite numbers, such as '
       f'{odd[:40]!r}; give their marks by --table_decimal and '

@@ -175,6 +175,20 @@ def test_a_folder_is_one_table(tmp_path):
       tables.read(folder, _NAMES)
 
 
+def test_files_with_and_without_marks_are_one_table(tmp_path):
+  folder = tmp_path / 'sites'
+  write(folder, 'a;y\n1,101;0\n1,15;1\n', 'a.csv')
+  write(folder, 'a;y\n1.500,25;0,5\n0,5;1,5\n', 'b.csv')
+  names = tables.Names('y', decimal=',', thousands='.')
+  found = tables.read(folder, names)
+  assert found.numbers[:, 0].tolist() == [1.101, 1.15, 1500.25, 0.5]
+  write(folder, 'a;y\n1.5;0\n0,5;1\n', 'b.csv')
+  with pytest.raises(
+    data_files.DataError, match=r"b.csv, row 1.*'1\.5' cannot"
+  ):
+    tables.read(folder, names)
+
+
 @pytest.mark.parametrize(
   'text, part',
   [

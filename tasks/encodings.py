@@ -1,6 +1,6 @@
-"""Encoding of a table's rows as inputs of a model, by Keras' layers.
+"""Encoding of a table's rows as inputs of a model.
 
-The same layers encode training examples and the rows that an exported model
+The same operations encode training examples and the rows that an exported model
 takes. Numbers are shifted and scaled, words are one-hot encoded, texts become
 tokens. An empty cell becomes its column's mean, or zeros in a column of words.
 """
@@ -104,14 +104,8 @@ class TableEncoding(Encoding):
     self._decimal, self._thousands = marks
     self._statistics = dict(fill=fill, shift=shift, scale=scale)
     self._words = [c for c in self.columns if c.kind == 'words']
-    layers = tf.keras.layers
-    self._normalize = (
-      layers.Normalization(mean=shift, variance=scale**2, dtype='float64')
-      if len(shift)
-      else tf.identity
-    )
     self._look_ups = [
-      layers.StringLookup(
+      tf.keras.layers.StringLookup(
         vocabulary=list(column.words), output_mode='one_hot', oov_token='\0'
       )
       for column in self._words
@@ -142,11 +136,13 @@ class TableEncoding(Encoding):
     return tuple(notes)
 
   def _encode(self, numbers: tf.Tensor, words: list[tf.Tensor]) -> tf.Tensor:
-    parts, fill = [], self._statistics['fill']
+    parts = []
+    fill, shift, scale = self._statistics.values()
     if len(fill):
       flat = tf.reshape(numbers, [-1, len(fill)])
       flat = tf.where(tf.math.is_nan(flat), fill, flat)
-      scaled = tf.reshape(self._normalize(flat), [-1, *self._shape])
+      # Keras' Normalization divides by 1e-7 at least.
+      scaled = tf.reshape((flat - shift) / scale, [-1, *self._shape])
       parts.append(tf.cast(scaled, tf.float32))
     for look_up, cells in zip(self._look_ups, words, strict=True):
       # The first place is that of unknown words and empty cells.
@@ -251,7 +247,11 @@ def fit(
   )
   fill, shift, scale = mean.copy(), np.zeros(size), np.ones(size)
   if standardize:
-    shift, scale = mean, np.where(deviation > 0, deviation, 1.0)
+    # Rounding gives equal numbers a deviation.
+    low = np.fmin.reduce(known.data, initial=np.inf)
+    varies = np.fmax.reduce(known.data, initial=-np.inf) > low
+    shift = mean
+    scale = np.where(varies & (deviation > 0), deviation, 1.0)
   begin = 0
   for column in columns:
     if column.kind == 'words':

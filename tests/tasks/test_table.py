@@ -128,9 +128,16 @@ def test_features_are_standardized_by_training_examples(folder):
   arrays = task.datasets.train_data.arrays
   np.testing.assert_allclose(arrays['features'].mean(axis=0), 0, atol=1e-5)
   np.testing.assert_allclose(arrays['features'].std(axis=0), 1, atol=1e-5)
-  (folder / 'flat.csv').write_text('a,label\n' + '5,0\n5,1\n' * 10)
-  flat = tasks.create('table', path='flat.csv', num_clients=2)
-  assert not flat.datasets.train_data.arrays['features'].any()
+  for cell in ('5', '0.1'):
+    (folder / 'flat.csv').write_text('a,label\n' + f'{cell},0\n{cell},1\n' * 10)
+    flat = tasks.create('table', path='flat.csv', num_clients=2)
+    inputs = flat.datasets.train_data.arrays['features']
+    np.testing.assert_allclose(inputs, 0, atol=1e-9)
+  rows = ''.join(f'{i}e-30,{i % 2}\n' for i in range(20))
+  (folder / 'tiny.csv').write_text(f'a,label\n{rows}')
+  tiny = tasks.create('table', path='tiny.csv', num_clients=2)
+  inputs = tiny.datasets.train_data.arrays['features']
+  np.testing.assert_allclose(inputs.std(), 1, rtol=1e-5)
 
 
 _MIXED = """age,kind,note,label,client

@@ -7,6 +7,7 @@ tokens. An empty cell becomes its column's mean, or zeros in a column of words.
 
 import dataclasses
 import re
+import unicodedata
 from collections.abc import Sequence
 from typing import Any, Optional
 
@@ -17,6 +18,14 @@ from tasks.formats import columns as columns_lib
 from tasks.formats import data_files
 from tasks.formats import tables
 
+# Blanks that str.strip removes.
+_BLANKS = r'[\s\v\x1c-\x1f\x85\pZ]+'
+# Words that pandas reads as numbers, or as empty cells.
+_READ = {
+  r'[-+]?nan|#?n/?a|#n/a n/a|<na>|null|none|-?1\.#(ind|qnan)|': 'nan',
+  'true': '1',
+  'false': '0',
+}
 # Number of rows that are encoded at a time.
 _CHUNK = 10_000
 # Tokens of padding and of unknown words.
@@ -30,14 +39,15 @@ class Encoding:
     columns: The feature columns, in the order of a row.
     notes: Sentences about the treatment of empty cells.
     input_spec: Spec of the argument of `encode_rows`.
-    layers: Layers with tables of words, which a saved model has to track.
+    layers: Tables of words, or layers that have some, which a saved model has
+      to track.
     target: Shift and scale of the numbers that the model predicts, or None.
   """
 
   columns: tuple[columns_lib.Column, ...]
   notes: tuple[str, ...]
   input_spec: tf.TensorSpec
-  layers: list[tf.keras.layers.Layer]
+  layers: list[Any]
   target: Optional[tuple[float, float]] = None
 
   def encode(self, examples: tables.Examples) -> np.ndarray:
@@ -104,13 +114,18 @@ class TableEncoding(Encoding):
     self._decimal, self._thousands = marks
     self._statistics = dict(fill=fill, shift=shift, scale=scale)
     self._words = [c for c in self.columns if c.kind == 'words']
-    self._look_ups = [
-      tf.keras.layers.StringLookup(
-        vocabulary=list(column.words), output_mode='one_hot', oov_token='\0'
+    self.layers = []
+    for column in self._words:
+      # Also in decomposed letters, which no operation of TensorFlow composes.
+      places = {
+        unicodedata.normalize(form, word): place
+        for form in ('NFC', 'NFD')
+        for place, word in enumerate(column.words)
+      }
+      known = tf.lookup.KeyValueTensorInitializer(
+        list(places), list(places.values()), tf.string, tf.int64
       )
-      for column in self._words
-    ]
-    self.layers = [*self._look_ups]
+      self.layers.append(tf.lookup.StaticHashTable(known, -1))
     self.input_spec = tf.TensorSpec([None, *shape], tf.float64, 'rows')
     if self._words:
       self.input_spec = tf.TensorSpec(
@@ -144,25 +159,28 @@ class TableEncoding(Encoding):
       # Keras' Normalization divides by 1e-7 at least.
       scaled = tf.reshape((flat - shift) / scale, [-1, *self._shape])
       parts.append(tf.cast(scaled, tf.float32))
-    for look_up, cells in zip(self._look_ups, words, strict=True):
-      # The first place is that of unknown words and empty cells.
-      parts.append(tf.cast(look_up(cells)[:, 1:], tf.float32))
+    for column, table, cells in zip(
+      self._words, self.layers, words, strict=True
+    ):
+      # Of unknown words and empty cells, zeros.
+      parts.append(tf.one_hot(table.lookup(cells), len(column.words)))
     return parts[0] if len(parts) == 1 else tf.concat(parts, axis=1)
 
   def encode_rows(self, rows: tf.Tensor) -> tf.Tensor:
     """Encodes rows with the content of the file; can be traced."""
     if not self._words:
       return self._encode(rows, [])
-    cells = tf.strings.strip(rows)
+    cells = tf.strings.regex_replace(rows, f'^{_BLANKS}|{_BLANKS}$', '')
     of_words = [c.kind == 'words' for c in self.columns]
     numbers = tf.boolean_mask(cells, np.logical_not(of_words), axis=1)
+    for words, number in _READ.items():
+      numbers = tf.strings.regex_replace(numbers, f'(?i)^({words})$', number)
     if self._thousands:
       mark = re.escape(self._thousands)
       numbers = tf.strings.regex_replace(numbers, mark, '')
     if self._decimal != '.':
       mark = re.escape(self._decimal)
       numbers = tf.strings.regex_replace(numbers, mark, '.')
-    numbers = tf.where(tf.equal(numbers, ''), 'nan', numbers)
     return self._encode(
       tf.strings.to_number(numbers, tf.float64),
       [cells[:, j] for j, is_words in enumerate(of_words) if is_words],

@@ -182,6 +182,33 @@ def test_words_and_empty_cells_become_inputs(folder):
   assert empty[0] == 0 and served[3][1:4].tolist() == [0, 0, 0]
 
 
+# As pandas' documentation of read_csv lists them.
+_EMPTY = """,#N/A,#N/A N/A,#NA,-1.#IND,-1.#QNAN,-NaN,-nan,1.#IND,1.#QNAN,<NA>,
+N/A,NA,NULL,NaN,None,n/a,nan,null""".replace('\n', '').split(',')
+
+
+@pytest.mark.parametrize('features', ['x,on,word', 'word'])
+def test_served_rows_are_read_as_the_file_is(folder, features):
+  on = ('True', 'false', '')
+  words = ('Gr\u00fcn', 'Gru\u0308n', 'rot\u00a0')
+  rows = [
+    [cell, on[i % 3], words[i // 2 % 3]]
+    for i, cell in enumerate([*_EMPTY, '1.5', '-2e3', '7'])
+  ]
+  text = [','.join([*row, str(i % 2), 'a']) for i, row in enumerate(rows)]
+  (folder / 'served.csv').write_text(
+    '\n'.join(['x,on,word,label,client', *text]), encoding='utf-8'
+  )
+  task = tasks.create('table', path='served.csv', features=features)
+  encoding = encodings.of(tff_internals.keras_model_of(task.model_fn()))
+  given = [row[-len(encoding.columns) :] for row in rows]
+  served = encoding.encode_rows(tf.constant(given)).numpy()
+  names = tables.Names('label', features=features.split(','))
+  whole = tables.read(folder / 'served.csv', names)
+  np.testing.assert_array_equal(served, encoding.encode(whole))
+  assert (served[:, -2:].sum(axis=1) == 1).all()
+
+
 def test_examples_are_dealt_out_where_nothing_says_whose_they_are(folder):
   rows = '\n'.join(f'{i},{i % 2}' for i in range(100))
   (folder / 'bare.csv').write_text(f'x,label\n{rows}\n')

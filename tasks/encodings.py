@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Optional
 
 import numpy as np
+import pandas
 import tensorflow as tf
 
 from tasks.formats import columns as columns_lib
@@ -291,7 +292,8 @@ def _with_schema(
   """Gives a column of words those of the schema; others count as empty."""
   if column.kind != 'words' or column.name not in schema:
     return column
-  words = tuple(dict.fromkeys(map(str, schema[column.name])))
+  given = pandas.Series(map(str, schema[column.name]), dtype=object)
+  words = tuple(columns_lib.clean(given).unique())
   known = examples.words[column.name].isin(words)
   if not known.any():
     raise data_files.DataError(

@@ -102,6 +102,17 @@ def test_a_schema_leaves_no_trace_of_examples(folder):
   assert exported(create('people.csv', given)) == before
 
 
+def test_words_of_a_schema_are_read_as_the_cells_are(folder):
+  text = (folder / 'people.csv').read_text(encoding='utf-8')
+  text = text.replace('Oslo', 'K\u00f6ln')
+  (folder / 'people.csv').write_text(text, encoding='utf-8')
+  task = create(
+    'people.csv', schema(folder, city=['Ko\u0308ln', ' Rome']), private=()
+  )
+  assert exported(task)[1]['words'] == ['K\u00f6ln', 'Rome']
+  assert 'empty' not in ' '.join(task.datasets.train_data.notes)
+
+
 def test_classes_of_a_schema_are_numbers_in_any_spelling(folder):
   text = (folder / 'people.csv').read_text()
   text = text.replace(',yes,', ',1.0,').replace(',no,', ',0,')

@@ -2,7 +2,8 @@
 
 The same operations encode training examples and the rows that an exported model
 takes. Numbers are shifted and scaled, words are one-hot encoded, texts become
-tokens. An empty cell becomes its column's mean, or zeros in a column of words.
+tokens. An empty cell becomes its column's mean, or the middle of a given range,
+or zeros in a column of words.
 """
 
 import dataclasses
@@ -98,7 +99,8 @@ class TableEncoding(Encoding):
     fill: np.ndarray,
     shift: np.ndarray,
     scale: np.ndarray,
-    marks: columns_lib.Marks = ('.', None),
+    marks: columns_lib.Marks,
+    schema: columns_lib.Schema,
   ):
     """Takes the columns and their statistics.
 
@@ -110,9 +112,11 @@ class TableEncoding(Encoding):
       shift: Offsets to subtract from numbers.
       scale: Divisors to apply afterwards.
       marks: Decimal mark and mark of thousands of numbers in text.
+      schema: Ranges of columns that the statistics are from.
     """
     self.columns, self._shape = tuple(columns), shape
     self._decimal, self._thousands = marks
+    self._schema = schema
     self._statistics = dict(fill=fill, shift=shift, scale=scale)
     self._words = [c for c in self.columns if c.kind == 'words']
     self.layers = []
@@ -144,7 +148,9 @@ class TableEncoding(Encoding):
         )
         what = 'none of its words'
         if column.kind != 'words':
-          what = f'{described["fill"]:.6g}, its mean'
+          given = column.name in self._schema
+          what = f'{described["fill"]:.6g}, '
+          what += 'the middle of its range' if given else 'its mean'
         notes.append(
           f'{column.missing:,} empty {cells} of the column {column.name!r} '
           f'{count} as {what}.'
@@ -281,7 +287,9 @@ def fit(
       low, high = columns_lib.range_of(schema, column.name)
       fill[part] = shift[part] = (low + high) / 2
       scale[part] = (high - low) / 2
-  return TableEncoding(columns, shape, fill, shift, scale, examples.marks)
+  return TableEncoding(
+    columns, shape, fill, shift, scale, examples.marks, schema
+  )
 
 
 def _with_schema(

@@ -97,9 +97,12 @@ def test_a_schema_leaves_no_trace_of_examples(folder):
   assert (age['shift'], age['scale'], age['fill']) == (50, 50, 50)
   assert city['words'] == ['Oslo', 'Paris']  # Rome is none of them.
   before = exported(task)
-  text = (folder / 'people.csv').read_text().replace('33,', '99,')
+  text = (folder / 'people.csv').read_text().replace('33,', ',')
   (folder / 'people.csv').write_text(text.replace('Rome', 'Bern'))
-  assert exported(create('people.csv', given)) == before
+  task = create('people.csv', given)
+  assert exported(task) == before
+  notes = ' '.join(task.datasets.train_data.notes)
+  assert "'age' counts as 50, the middle of its range." in notes
 
 
 def test_words_of_a_schema_are_read_as_the_cells_are(folder):

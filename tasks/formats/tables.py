@@ -268,9 +268,6 @@ def _read_source(
     notes += told
   if not len(frame):
     _wrong(path, 'it has no rows.')
-  twice = frame.columns[frame.columns.duplicated()]
-  if len(twice):
-    _wrong(path, f'it has the column {twice[0]!r} twice.')
   for name in {names.label, names.client or DEFAULT_CLIENT, names.time}:
     if name in frame.columns:
       frame[name] = frame[name].replace(r'^\s*$', np.nan, regex=True)
@@ -290,6 +287,8 @@ def _read_csv(path: pathlib.Path, names: Names) -> pandas.DataFrame:
     if not header:
       _wrong(path, 'it is empty.')
     header = [name or f'Unnamed: {i}' for i, name in enumerate(header)]
+    if twice := [name for name in header if header.count(name) > 1]:
+      _wrong(path, f'it has the column {twice[0]!r} twice.')
     # Pandas parses numbers, but does not take away what words look like.
     kept = {names.label, names.client or DEFAULT_CLIENT, names.text}
     kept |= {names.time, *names.words}

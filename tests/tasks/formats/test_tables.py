@@ -195,7 +195,7 @@ def test_files_with_and_without_marks_are_one_table(tmp_path):
     ('', 'it is empty'),
     ('a,b\n1,2\n', "no column 'y' for the label; its columns are 'a', 'b'."),
     ('y\n1\n', 'it has no column for features'),
-    ('a,a,y\n1,2,3\n', 'no whole CSV file: Duplicate names'),
+    ('b,a, a,y\n0,1,2,3\n', "it has the column 'a' twice."),
     ('a,y\n', 'it has no rows'),
     ('a,y\n1,0\n2\n', "row 2, column 'y': it is empty"),
     ('a,y\n1,0,4\n', 'no whole CSV file: Length of header'),

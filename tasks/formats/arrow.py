@@ -110,7 +110,10 @@ def read(path: pathlib.Path) -> pandas.DataFrame:
       for name, kind in zip(table.column_names, table.schema.types, strict=True)
       if not pyarrow.types.is_nested(kind)
     ]
-    frame = table.select(flat).to_pandas(ignore_metadata=True)
+    frame = table.select(flat).to_pandas(
+      ignore_metadata=True,
+      integer_object_nulls=True,  # As floats, large ones would be rounded.
+    )
     for name in table.column_names:
       if name not in flat:
         nested = table.column(name).to_pylist()

@@ -89,6 +89,18 @@ def test_columns_of_other_types(tmp_path):
   assert codes.columns[0].words == ('5', '7')
 
 
+def test_large_integers_beside_empty_cells(tmp_path):
+  labels = [2**53, 2**53 + 1, 2**53 + 2, None]
+  path = _write(
+    _table(label=labels, client=[1, 2, 1, 2]), tmp_path / 'a.parquet'
+  )
+  found = tables.read(path, tables.Names('label', drop_unlabelled=True))
+  assert found.labels.tolist() == labels[:3]
+  np.testing.assert_array_equal(found.numbers, [[40], [np.nan], [60]])
+  with pytest.raises(data_files.DataError, match="row 4, column 'label'"):
+    tables.read(path, _NAMES)
+
+
 def test_a_folder_of_files_is_a_folder_of_clients(tmp_path):
   table = _table().drop_columns(['client'])
   for name in ('north.parquet', 'south.arrow'):
@@ -222,7 +234,7 @@ def test_no_file_elsewhere_is_opened(tmp_path):
       r"row 2, column 'client': it is empty",
     ),
     ({}, {'label': 'target'}, r"no column 'target' for the label.*'age', 'k"),
-    ({}, {'text': 'age'}, "'age': text was expected, got float"),
+    ({}, {'text': 'age'}, "'age': text was expected, got int"),
     ({}, {'words': ['client']}, "no column 'client' of features to treat"),
     (
       {'kind': ['not an image', 'x', 'y', 'z']},

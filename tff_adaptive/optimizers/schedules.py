@@ -80,7 +80,8 @@ class Schedule(parameters.Described):
 
   lr_decay_steps: Optional[parameters.Count] = None
   """Number of rounds per unit of decay; for step_decay, the total number of
-  rounds. Required by every schedule except constant.
+  rounds. Required by every schedule except constant; on the command line,
+  step_decay, cosine, linear, wsd and wsd_sqrt end with the run by default.
   """
 
   lr_decay_rate: Optional[parameters.Positive] = None

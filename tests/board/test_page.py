@@ -1,6 +1,7 @@
 """The page, its tables and pictures, of made-up entries."""
 
 import csv
+import dataclasses
 import xml.etree.ElementTree
 
 import numpy as np
@@ -142,6 +143,25 @@ def test_methods_that_cannot_train_a_workload_are_apart(entries, targets):
   assert leaderboard.apart_table(found).rows == [
     ['FedBN', '1 of 3', 'synthetic, hospitals']
   ]
+
+
+def test_a_board_without_scores_says_what_cannot_be_trained(tmp_path, targets):
+  broken = made_up.entry('fedbn', 1.0)
+  broken.records['hospitals'].update(
+    dict.fromkeys(broken.records['hospitals'], made_up.FAILED)
+  )
+  untuned = dataclasses.replace(
+    made_up.entry('fedavg', 1.0),
+    protocol=dataclasses.replace(made_up.SMALL, budgets=(1, 2)),
+  )
+  board = leaderboard.build([broken, untuned], targets, made_up.WORKLOADS)
+  text = page.write(tmp_path, board)
+  first, row, _, left_out, *_ = text.splitlines()
+  assert first.split() == ['method', 'can', 'train', 'cannot', 'train']
+  assert row.split() == ['FedBN', '2', 'of', '3', 'hospitals']
+  assert left_out == 'fedavg has no results of 4 trials.'
+  html = (tmp_path / 'board.html').read_text()
+  assert 'cannot train' in html and '<svg' not in html
 
 
 def test_everything_is_written(tmp_path, entries, targets):

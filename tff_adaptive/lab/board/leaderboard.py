@@ -51,7 +51,7 @@ class Leaderboard:
       the headline's budget first.
     apart: The other entries.
     references: The targets.
-    left_out: Sentences about entries without runs on some workloads.
+    left_out: Sentences about entries and workloads that are left out.
   """
 
   workloads: Sequence[str]
@@ -144,7 +144,8 @@ def build(
   """Orders entries by their scores on some workloads.
 
   Args:
-    entries: Those without runs on one of the workloads are left out.
+    entries: Those without runs on one of the workloads, or without results for
+      the headline's budget, are left out.
     references: The targets.
     names: The workloads; those without targets are left out.
 
@@ -152,14 +153,20 @@ def build(
     SettingsError: If there are no targets for any.
   """
   workloads = references_lib.check_known(references, names)
+  tuned = [e for e in entries if HEADLINE in e.protocol.budgets]
   complete = {
-    entry.name: entry for entry in entries if {*workloads} <= {*entry.records}
+    entry.name: entry for entry in tuned if {*workloads} <= {*entry.records}
   }
   left_out = [
     f'{entry.name} has no runs on '
     f'{", ".join(w for w in workloads if w not in entry.records)}.'
-    for entry in entries
+    for entry in tuned
     if entry.name not in complete
+  ]
+  left_out += [
+    f'{e.name} has no results of {HEADLINE} trials.'
+    for e in entries
+    if HEADLINE not in e.protocol.budgets
   ]
   left_out += [
     f'There are no targets for {n} yet.' for n in names if n not in workloads

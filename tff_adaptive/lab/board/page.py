@@ -47,8 +47,7 @@ def write(folder: pathlib.Path, board: leaderboard.Leaderboard) -> str:
   files.make_folder(folder)
   for name, content in contents.items():
     files.write_atomically(folder / name, content)
-  tables = [[main.head, *main.rows]]
-  tables += [[apart.head, *apart.rows]] if apart.rows else []
+  tables = [[t.head, *t.rows] for t in (main, apart) if t.rows]
   return '\n'.join(
     [
       *(line for t in tables for line in (*formatting.aligned(t, left=1), '')),
@@ -130,6 +129,8 @@ _APART = 0.06
 
 def draw(board: leaderboard.Leaderboard) -> dict[str, dict[str, Any]]:
   """Returns all pictures' Vega-Lite specifications, by name."""
+  if not board.entries:
+    return {}  # A picture without points has no size.
   drawn = {
     'scores': _scores(board).to_dict(),
     'budgets': _budgets(board).to_dict(),

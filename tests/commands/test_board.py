@@ -269,6 +269,20 @@ def test_without_files_nothing_is_run(folder, monkeypatch, capfd):
     }
 
 
+def test_failed_workloads_are_entered_again(folder, monkeypatch, capsys):
+  place = folder / 'runs' / 'board' / 'entries' / 'fedavg-quick.npz'
+  entry = made_up.entry('fedavg', 1.0, protocol=_TINY, workloads=['hospitals'])
+  failed = dataclasses.replace(entry, reasons={'hospitals': 'It was killed.'})
+  entries.write(place, failed)
+  monkeypatch.setattr(runner.Runner, 'enter', lambda *_: entry.records)
+  given = ['board', '--quick', '--methods=fedavg']
+  assert command_line.main(given) == 0
+  assert 'fedavg: recorded.' in capsys.readouterr().out
+  assert command_line.main([*given, '--retry_failed']) == 0
+  assert 'fedavg: hospitals\n' in capsys.readouterr().out
+  assert not entries.read(place).reasons
+
+
 def test_verify_says_why_a_run_failed(folder, monkeypatch, capsys):
   """As when a file goes away while it runs."""
   monkeypatch.setattr(runner.Runner, 'check_files', lambda self: None)

@@ -114,10 +114,11 @@ class Entry:
 
   def merged(self, older: 'Entry') -> 'Entry':
     """Returns this entry with an older one's other workloads."""
+    reasons = {w: r for w, r in older.reasons.items() if w not in self.records}
     return dataclasses.replace(
       self,
       records={**older.records, **self.records},
-      reasons={**older.reasons, **self.reasons},
+      reasons={**reasons, **self.reasons},
       made_with={**older.made_with, **self.made_with},
     )
 

@@ -308,6 +308,8 @@ def _enter(
 ) -> entries.Entry:
   """Runs the missing workloads; returns and writes the entry.
 
+  With --retry_failed, also those with failed runs.
+
   Args:
     submission: Method and space.
     chosen: Workloads.
@@ -323,6 +325,8 @@ def _enter(
   file = f'{submission.method}{quick}{entries.SUFFIX}'
   older = _older(submission, protocol, [f / file for f in folders])
   done = set() if older is None else set(older.records)
+  if older is not None and values['retry_failed']:
+    done -= set(older.reasons)
   left = [w for w in chosen if w.name not in done]
   if older is not None and not left:
     print(f'{submission.method}: recorded.')

@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import dataclasses
 import io
 import re
 import threading
@@ -213,6 +214,48 @@ def test_an_axis_may_grow(tmp_path, made_up_runs):
   rows, _ = go(tmp_path, '--axis=seed=0,1,2')
   assert made_up_runs == ['seed=1']
   assert [r.name for r in rows] == ['seed=0', 'seed=1', 'seed=2']
+
+
+@pytest.mark.parametrize('storage', [None, 'journal:{}/shared.log'])
+def test_more_rounds_extend_what_is_finished(tmp_path, made_up_runs, storage):
+  told = ['--axis=seed=0,1']
+  if storage is not None:
+    told.append('--storage=' + storage.format(tmp_path))
+  go(tmp_path, *told)
+  for expected in (['seed=0', 'seed=1'], []):
+    del made_up_runs[:]
+    rows, said = go(tmp_path, *told, '--total_rounds=6')
+    assert made_up_runs == expected
+    assert f'{len(expected)} of 2 runs left.' in said
+  assert [row.outcome.rounds for row in rows] == [6, 6]
+  assert [row.settings['total_rounds'] for row in rows] == [6, 6]
+
+
+def test_runs_go_on_without_what_ended_them(tmp_path, monkeypatch):
+  ran = []
+
+  def run(settings, hooks=(), **_):
+    ran.append(settings.experiment_name)
+    if settings.target_metric is not None:
+      settings = dataclasses.replace(settings, total_rounds=2)
+    made_up.write(settings, hooks)
+
+  made_up.replace_training(monkeypatch, run)
+  told = ['--axis=client_learning_rate=0.1,1e4', '--total_rounds=6']
+  target = '--target_metric=loss:1e6'
+  rows, _ = go(tmp_path, *told, target)
+  names = [row.name for row in rows]
+  for more, expected, ended in (
+    # The second one has two rounds beyond the limit, and then diverges.
+    ([target], [], [('finished', 2), ('finished', 2)]),
+    ([], names, [('finished', 6), ('diverged', 3)]),
+    ([], [], [('finished', 6), ('diverged', 3)]),
+    (['--divergence_factor=0'], names[1:], [('finished', 6)] * 2),
+  ):
+    del ran[:]
+    rows, _ = go(tmp_path, *told, *more)
+    assert ran == expected, more
+    assert [(r.status, r.outcome.rounds) for r in rows] == ended
 
 
 def test_missing_and_half_written_results_are_run_again(tmp_path, made_up_runs):

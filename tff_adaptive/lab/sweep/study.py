@@ -10,6 +10,7 @@ the first.
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import pathlib
 import random
@@ -28,6 +29,7 @@ from tff_adaptive.lab.sweep import flags
 from tff_adaptive.lab.sweep import grids
 from tff_adaptive.lab.sweep import outcomes
 from tff_adaptive.lab.sweep import storage as storages
+from tff_adaptive.lab.training import experiment
 from tff_adaptive.runtime import machine
 
 Trial = optuna.trial.FrozenTrial
@@ -154,7 +156,10 @@ class Study:
     return [*ordered, *rows.values()]
 
   def start(self) -> None:
-    """Adds what the flags ask for, and requeues interrupted runs.
+    """Adds what the flags ask for, and requeues runs that are to go on.
+
+    That is, interrupted ones, and those that are not over under the flags of
+    now, which may have more rounds or other rules that end a run.
 
     Raises:
       SettingsError: If the study belongs to another sweep; nothing is changed.
@@ -172,8 +177,11 @@ class Study:
       again = {
         outcomes.PRUNED: self._sweep.options['pruner'] == 'none',
         outcomes.FAILED: self._sweep.options['retry_failed'],
-        # With a shared storage the run's folder may be on another machine.
-        outcomes.FINISHED: not self._shared and not self._is_there(row),
+        # By a limit that is there no longer.
+        outcomes.DIVERGED: not self._sweep.options['divergence_factor']
+        and math.isfinite(row.outcome.measures.get('last/loss', math.nan)),
+        outcomes.FINISHED: row.status == outcomes.FINISHED
+        and not self._is_finished(row),
         # Ended by an error that was not its own.
         outcomes.WAITING: row.trial.state.is_finished(),
       }
@@ -211,10 +219,14 @@ class Study:
       return self._points[row.name]
     return self._sweep.space.find(row.flags)
 
-  def _is_there(self, row: outcomes.Row) -> bool:
+  def _is_finished(self, row: outcomes.Row) -> bool:
+    """Returns whether a finished run is so under the settings of now."""
+    point = self._point(row)
+    if self._shared:  # The run's folder may be on another machine.
+      return row.settings['total_rounds'] == point.total_rounds
     try:
-      return runs.load(self._point(row).folder).finished
-    except errors.SettingsError:
+      return experiment.prepare(point.settings) is not None
+    except errors.RunError:
       return False
 
   def _add(
@@ -369,6 +381,9 @@ class Study:
     if row.trial.number != trial.number:
       raise Ended
     trial.set_user_attr('process', self._us)
+    # Those of now, which may have more rounds.
+    settings = _plain(self._point(row).identity)
+    trial.set_user_attr(_RUN, {**trial.user_attrs[_RUN], 'settings': settings})
     return row
 
   def _check_ours(self, trial: optuna.trial.Trial) -> None:

@@ -377,6 +377,22 @@ def test_storage_elsewhere_is_given_again(tmp_path, made_up_runs):
     go(tmp_path / 'third', '--axis=seed=0', elsewhere)
 
 
+def test_runs_of_other_machines_are_counted(tmp_path, made_up_runs, capsys):
+  elsewhere = f'--storage=sqlite:///{tmp_path}/shared.sqlite'
+  for folder, axis, away in (
+    ('one', '--axis=seed=0', 0),
+    ('two', '--axis=seed=0,1', 1),
+    ('three', '--axis=seed=0,1', 2),
+  ):
+    told = sweeps.arguments_of(tmp_path / folder, axis, elsewhere)
+    assert main.main(['sweep', *told]) == 0
+    shown = capsys.readouterr().out
+    words = f'{away} of 2 finished runs lie on other machines'
+    assert (words in shown) == bool(away)
+  assert 'No configuration finished on all its seeds.' in shown
+  assert made_up_runs == ['seed=0', 'seed=1']
+
+
 # With training.
 
 _TINY = [

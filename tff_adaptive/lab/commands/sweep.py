@@ -27,10 +27,17 @@ def main(arguments: Sequence[str]) -> int:
 
   rows = launch.run(sweep)
   found, _ = runs.find(sweep.folder)
+  finished = [row for row in rows if row.status == outcomes.FINISHED]
+  here = {run.name for run in found if run.finished}
+  if away := sum(row.name not in here for row in finished):
+    print(
+      f'{away} of {len(finished)} finished runs lie on other machines: the '
+      'table below has only the runs of this one, results.csv all.'
+    )
   print(compare.summary(found, scores.RULES[sweep.select]))
-  for row in rows:
-    if row.status == outcomes.FINISHED and row.outcome.reason:
+  for row in finished:
+    if row.outcome.reason:
       print(f'{row.name}: {row.outcome.reason}')
   print(f'table    {sweep.folder / "results.csv"}')
   print(f'report   python main.py report {sweep.folder}')
-  return 0 if any(row.status == outcomes.FINISHED for row in rows) else 1
+  return 0 if finished else 1

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import shutil
 
 import pytest
 
@@ -12,6 +13,7 @@ from tests import made_up
 from tff_adaptive.lab.report import compare
 from tff_adaptive.lab.report import page
 from tff_adaptive.lab.report import runs as results
+from tff_adaptive.lab.report import sections
 
 
 def cells_of(lines):
@@ -88,6 +90,23 @@ def test_all_runs_of_a_folder_and_one_that_is_not_finished(tmp_path):
   assert not left_out
   assert [r.finished for r in runs] == [True, False]
   assert '3 of 4' in text and '--seed' in text
+
+
+def test_copies_of_a_seed_count_once(tmp_path):
+  for seed in (0, 1, 2):
+    made_up.run(tmp_path, f'run{seed}', f'--seed={seed}', '--total_rounds=4')
+  runs, _ = compare.find([tmp_path])
+  expected = compare.means(runs, 'csv')
+  for name in ('a', 'z'):
+    copy = shutil.copytree(tmp_path / 'run1', tmp_path / name)
+  metrics = copy / 'metrics.csv'  # Of this one a part.
+  metrics.write_text('\n'.join(metrics.read_text().splitlines()[:-1]) + '\n')
+  runs, _ = compare.find([tmp_path])
+  assert len(runs) == 5 and compare.means(runs, 'csv') == expected
+  (section,) = sections.sections(runs)
+  ((configuration,),) = section.by_method.values()
+  assert configuration.complete and configuration.seeds == '3'
+  assert sorted(run.settings['seed'] for run in configuration.runs) == [0, 1, 2]
 
 
 def test_what_has_no_results_is_left_out_of_a_folder(tmp_path, capsys):

@@ -67,6 +67,11 @@ class Run:
     )
 
   @property
+  def seeds(self) -> tuple[Any, ...]:
+    """The values of `SEEDS`."""
+    return tuple(self.settings.get(name) for name in SEEDS)
+
+  @property
   def name(self) -> str:
     return self.path.name
 

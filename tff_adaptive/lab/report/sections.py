@@ -76,7 +76,7 @@ class Configuration:
   def by_seed(self, measure: str) -> dict[tuple, float]:
     """Returns the finite values of a measure by the runs' seeds."""
     return {
-      tuple(run.settings.get(name) for name in results.SEEDS): value
+      run.seeds: value
       for run in self.runs
       if math.isfinite(value := run.measures().get(measure, math.nan))
     }
@@ -317,8 +317,12 @@ def _configuration(method: str, same: Sequence[results.Run]) -> Configuration:
   """Builds a configuration from runs that differ only in their seeds.
 
   If a sweep selected it on one seed and repeated it on others, results are
-  those of the others.
+  those of the others. Of runs with the same seeds, such as copies, one counts.
   """
+  by_seeds: dict[tuple[Any, ...], results.Run] = {}
+  for run in sorted(same, key=lambda run: (run.finished, run.chose)):
+    by_seeds[run.seeds] = run
+  same = list(by_seeds.values())
   chosen_by = [run for run in same if run.chose] or list(same)
   others = [run for run in same if not run.chose]
   if not any(run.finished for run in others):

@@ -304,6 +304,33 @@ def test_exported_models_take_rows_of_the_file(
     assert np.ptp(outputs) > 10  # In the label's unit.
 
 
+@pytest.mark.parametrize(
+  'which, judged_by, round_number, expected',
+  [
+    ('best', 'validation/loss', 1, {'train/loss': 2.0, 'validation/loss': 1.0}),
+    ('best', 'ema/loss', 1, {'ema/loss': 2.5}),
+    ('ema', 'validation/loss', 3, {'ema/loss': 2.4, 'test_ema/loss': 2.6}),
+    # The last evaluation of a run that was stopped.
+    ('ema', 'validation/loss', 2, {'ema/loss': 2.5}),
+  ],
+)
+def test_results_are_of_the_exported_model(
+  tmp_path, which, judged_by, round_number, expected
+):
+  rows = [
+    {'round': 0, 'validation/loss': 3.0, 'ema/loss': 3.0},
+    {'round': 1, 'train/loss': 2.0, 'validation/loss': 1.0, 'ema/loss': 2.5},
+    {'round': 2, 'train/loss': 1.9},
+    {'round': 3, 'train/loss': 1.8, 'validation/loss': 1.5, 'ema/loss': 2.4},
+  ]
+  rows[-1] |= {'test/loss': 1.6, 'test_ema/loss': 2.6}
+  with files.RunFolder(tmp_path) as folder:
+    folder.write_hparams({'settings': {}, 'judged_by': judged_by})
+  run = results.Run(tmp_path, {'clients_per_round': 2}, rows)
+  assert export._results(run, which, round_number) == expected
+  assert 'test/loss' in export._results(run, 'last', 3)
+
+
 def test_a_full_disk(tmp_path, small_disk, capsys):
   words = ['--task=quadratic', '--total_rounds=1', '--experiment_name=run']
   assert main.main([*words, f'--root_output_dir={tmp_path}']) == 0
@@ -317,7 +344,7 @@ def test_a_full_disk(tmp_path, small_disk, capsys):
 
 def test_run_without_a_checkpoint(tmp_path):
   folder = made_up.run(tmp_path, 'run', '--data=synthetic', '--total_rounds=2')
-  with pytest.raises(errors.SettingsError, match='no checkpoint'):
+  with pytest.raises(errors.SettingsError, match='no checkpoint,'):
     export.export(folder, tmp_path / 'new')
   assert not (tmp_path / 'new').exists()
 

@@ -188,6 +188,8 @@ def test_an_average_that_is_resumed_and_exported(tmp_path, monkeypatch):
   )
   values = [float(r['ema/sparse_categorical_accuracy']) for r in rows[1:]]
   assert values[best - 1] == max(values)
+  for which, row in (('best', rows[best]), ('ema', rows[-1])):
+    assert described[which]['results']['ema/loss'] == float(row['ema/loss'])
 
 
 def model_of(settings):

@@ -194,7 +194,11 @@ def export(
     model: The function of the run's model, likewise.
 
   Returns:
-    The content of export.json: the model's origin, and how to load it.
+    The content of export.json: the model's origin, how to load it, and its
+    `results`. These are the run's measures for 'last'; numbers of metrics.csv
+    by column for 'best' (`train/` and `validation/` of the exported round) and
+    'ema' (`ema/` and `test_ema/` of the last evaluation), and the averages' for
+    a 'best' that they were judged by.
 
   Raises:
     SettingsError: If there is no model to export, or `target` is not usable;
@@ -233,7 +237,7 @@ def export(
     'round': round_number,
     'which': which,
     'run': str(path.resolve()),
-    'results': run.measures(),
+    'results': _results(run, which, round_number),
   }
   aside = target.with_name(f'.{target.name}.{os.getpid()}')
   try:
@@ -256,6 +260,23 @@ def export(
   finally:
     shutil.rmtree(aside, ignore_errors=True)
   return described
+
+
+def _results(
+  run: results.Run, which: str, round_number: int
+) -> dict[str, float]:
+  """Returns the results of the exported model, as `export` describes them."""
+  if which == 'last':
+    return run.measures()
+  hparams = files.RunFolder(run.path).read_hparams() or {}
+  averaged = which == 'ema' or f'{hparams.get("judged_by")}'.startswith('ema/')
+  groups = ('ema/', 'test_ema/') if averaged else ('train/', 'validation/')
+  rows = (
+    {name: value for name, value in row.items() if name.startswith(groups)}
+    for row in reversed(run.rows)
+    if row['round'] <= round_number
+  )
+  return next(filter(None, rows), {})
 
 
 def _reserve(file: pathlib.Path, model: Any) -> None:
@@ -340,7 +361,7 @@ def _restore(
     ) from e
   if found is None:
     raise errors.SettingsError(
-      f'{folder.path} has no checkpoint yet, and thus no model to export.'
+      f'{folder.path} has no checkpoint, and thus no model to export.'
     )
   # Client states are no part of the model, and may have been moved.
   rounds.restore_model(found.state)

@@ -120,9 +120,7 @@ def _of_run(
   """Loads the model weights of a run's last checkpoint."""
   kept = checkpoints.Checkpoints(files.RunFolder(path).checkpoints)
   if not kept.rounds:
-    raise errors.SettingsError(
-      f'--initial_weights={path} has no checkpoint yet.'
-    )
+    raise errors.SettingsError(f'--initial_weights={path} has no checkpoint.')
   try:
     arrays = checkpoints.read(kept.path(kept.rounds[-1]))
   except (errors.DamagedError, OSError) as e:

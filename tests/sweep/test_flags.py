@@ -34,6 +34,17 @@ def test_product_of_axes_in_order(tmp_path):
   assert len({p.settings.folder for p in parsed.points}) == 6
 
 
+def test_searches_have_folders_of_their_own():
+  told = ['--algorithm=fedavg', '--axis=client_learning_rate=0.1,1']
+  names = [
+    sweep_flags.parse([*told, f'--search={search}']).folder.name
+    for search in ('grid', 'random', 'tpe', 'qmc')
+  ]
+  assert len({*names}) == 4
+  assert names[0] == sweep_flags.parse(told).folder.name
+  assert re.fullmatch('sweep-digits-[0-9a-f]{8}', names[0])
+
+
 def test_values_that_are_no_file_names(tmp_path):
   points = sweep_flags.parse(
     sweeps.arguments_of(tmp_path, '--axis=seed=1,2')

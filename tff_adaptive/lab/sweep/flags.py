@@ -240,7 +240,9 @@ def parse(arguments: Sequence[str]) -> Sweep:
       f'--pruner={options["pruner"]} compares runs after equal rounds, but '
       f'--total_rounds is {", ".join(map(str, totals))}.'
     )
-  name = shared.settings.experiment_name or default_name(points)
+  name = shared.settings.experiment_name or default_name(
+    points, options['search']
+  )
   folder = pathlib.Path(shared.settings.root_output_dir) / name
   root = str(folder / 'runs')
   space = dataclasses.replace(
@@ -320,11 +322,12 @@ def _choose_blocks(
   return [grids.Block()]
 
 
-def default_name(points: Sequence[grids.Point]) -> str:
-  """Builds a name that identifies the sweep's settings."""
+def default_name(points: Sequence[grids.Point], search: str) -> str:
+  """Builds a name that identifies the sweep's settings and its search."""
   text = json.dumps([p.identity for p in points], sort_keys=True)
   digest = hashlib.blake2b(text.encode('utf-8'), digest_size=4).hexdigest()
-  return f'sweep-{tasks.short(points[0].identity["task"])}-{digest}'
+  kind = '' if search == 'grid' else f'{search}-'
+  return f'sweep-{tasks.short(points[0].identity["task"])}-{kind}{digest}'
 
 
 def describe(sweep: Sweep) -> str:

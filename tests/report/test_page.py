@@ -408,6 +408,15 @@ def test_complaints(tmp_path, monkeypatch, capsys, arguments, part):
   assert not list(tmp_path.iterdir())
 
 
+def test_what_is_not_written_is_not_named(tmp_path, capsys):
+  run = made_up.run(tmp_path, 'run', '--total_rounds=2')
+  metrics = run / 'metrics.csv'
+  metrics.write_text('\n'.join(metrics.read_text().splitlines()[:-1]) + '\n')
+  assert main.main(['report', str(tmp_path)]) == 0
+  said = capsys.readouterr().out
+  assert said == f'report   {tmp_path / "report.html"}\n'
+
+
 @pytest.mark.exhaustive
 def test_one_damaged_run_does_not_spoil_the_report(tmp_path, capsys):
   made_up.run(tmp_path, 'good', '--total_rounds=2')

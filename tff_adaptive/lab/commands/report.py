@@ -65,6 +65,7 @@ def main(arguments: Sequence[str]) -> int:
   for complaint in complaints:
     print(f'Left out: {complaint}', file=sys.stderr)
   print(f'report   {path}')
-  print(f'figures  {path.parent / "figures"}')
-  print(f'tables   {path.parent / "tables"}')
+  for name in ('figures', 'tables'):
+    if (path.parent / name).exists():  # Not of unfinished runs alone.
+      print(f'{name:<8} {path.parent / name}')
   return 0

@@ -62,6 +62,23 @@ def test_values_of_the_test_split_and_new_columns_change_no_checksum(folder):
   assert records.Records(folder, found).dropped == 1
 
 
+def test_more_rounds_drop_the_final_evaluation(folder):
+  found = record(folder, 2)
+  kept = records.Records(folder, found)
+  kept.forget_final()  # There is none yet.
+  event = hooks.Evaluation(
+    round_number=2,
+    values={'per_client/loss/mean': 0.5},
+    final=True,
+    clients=[{'client': 'a', 'per_client/loss': 0.5}],
+  )
+  kept.evaluation(event)
+  assert folder.clients.exists()
+  kept.forget_final()
+  assert not folder.clients.exists()
+  assert not kept.rows[-1]['per_client/loss/mean']
+
+
 @pytest.mark.parametrize(
   'table, old, new, complaint',
   [

@@ -91,7 +91,8 @@ class Records(hooks.Hook):
       self._metrics.set_final(event.values)
 
   def forget_final(self) -> None:
-    """Drops the values of a final evaluation, because more rounds follow."""
+    """Drops a final evaluation, because more rounds follow."""
+    self._clients.unlink(missing_ok=True)
     self._metrics.set_final({})
 
   def sync(self, last_round: int) -> dict[str, np.ndarray]:

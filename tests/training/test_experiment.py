@@ -56,6 +56,18 @@ def quiet(_):
   pass
 
 
+def test_a_resumed_run_has_the_same_summary(tmp_path):
+  folder = files.RunFolder(tmp_path)
+  file = tables.RowFile(folder.metrics)
+  names = ('recall', 'accuracy', 'loss', 'num_examples')
+  file.append({'round': 1, **{f'train/{n}': 0.5 for n in names}})
+  text = command.summary(file.rows, folder)
+  head = text.splitlines()[0].split()
+  assert head == ['round', 'recall', 'accuracy', 'loss', 'num', 'examples']
+  read = tables.RowFile(folder.metrics).rows
+  assert command.summary(read, folder) == text
+
+
 @pytest.fixture(name='stop_in_round')
 def stop_in_round_fixture(monkeypatch):
   """Stops the next run in a round, as a signal would."""

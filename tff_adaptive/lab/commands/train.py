@@ -163,6 +163,8 @@ def summary(rows: Any, folder: files.RunFolder, seconds: Any = None) -> str:
     if name != 'round'
     and (name == 'num_examples' or not name.startswith('num_'))
   ]
+  # Rows that a resumed run has read begin with the loss.
+  names.sort(key=lambda name: (name == 'num_examples', name == 'loss'))
   cells = [['', 'round', *map(metric_names.short, names)]]
   for split, part in splits.items():
     values = [part.get(name) for name in names]

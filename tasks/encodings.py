@@ -301,7 +301,7 @@ def _with_schema(
   if column.kind != 'words' or column.name not in schema:
     return column
   given = pandas.Series(map(str, schema[column.name]), dtype=object)
-  words = tuple(columns_lib.clean(given).unique())
+  words = tuple(filter(None, columns_lib.clean(given).unique()))
   known = examples.words[column.name].isin(words)
   if not known.any():
     raise data_files.DataError(

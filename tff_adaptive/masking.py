@@ -18,7 +18,7 @@ from tff_adaptive import structures
 from tff_adaptive import tff_internals
 
 # Packages whose metrics weigh each example by `sample_weight`, and whose layers
-# and losses compute of each example by itself.
+# and losses compute of each example by itself, with few exceptions.
 _KNOWN = ('keras', 'tf_keras', 'tasks', 'tff_adaptive')
 
 
@@ -62,12 +62,16 @@ def may_mix(model: tff.learning.models.VariableModel) -> bool:
   keras_model: Any = tff_internals.keras_model_of(inner)
   layers = [keras_model, *tff_internals.layers_of(keras_model)]
   operations = [o for layer in layers for o in getattr(layer, 'operations', ())]
-  losses = [part for loss in inner._loss_fns for part in (loss, _fn_of(loss))]
-  return not all(map(_is_known, [*layers, *operations, *losses]))
-
-
-def _fn_of(loss: Any) -> Any:
-  return getattr(loss, 'fn', loss)
+  functions = [
+    getattr(part, name)
+    for part in (*layers, *inner._loss_fns)
+    for name in ('activation', 'fn')
+    if getattr(part, name, None) is not None
+  ]
+  parts = [*layers, *operations, *inner._loss_fns, *functions]
+  return not all(map(_is_known, parts)) or any(
+    getattr(layer, 'axis', None) == 0 for layer in layers
+  )
 
 
 def _is_known(part: Any) -> bool:

@@ -110,8 +110,14 @@ def regularize_instead(layer: Any, weight: Any, other: Any) -> None:
   for place, loss in enumerate(layer._callable_losses):
     of_weight = loss.args[0]
     if any(part is weight for part in getattr(of_weight, 'args', ())):
-      of_other = functools.partial(of_weight.func, other)
+      replaced = of_weight.func is _of_tensor
+      function = of_weight.args[0] if replaced else of_weight.func
+      of_other = functools.partial(_of_tensor, function, other)
       layer._callable_losses[place] = functools.partial(loss.func, of_other)
+
+
+def _of_tensor(function: Callable[[tf.Tensor], Any], value: Any) -> Any:
+  return function(tf.convert_to_tensor(value))
 
 
 def tables_of(keras_model: Any) -> dict[int, tf.lookup.StaticHashTable]:

@@ -92,12 +92,13 @@ def quietly() -> Iterator[None]:
 
 def reason(error: Exception) -> str:
   """Returns the sentence of an error, without what Keras puts around it."""
-  text = re.sub(r'\x1b\[\d*m', '', str(error))
+  text = re.sub(r'\x1b\[\d*m', '', getattr(error, 'message', str(error)))
   text = re.split('(?:Call a|A)rguments received by', text)[0]
   lines = [line.strip() for line in text.splitlines() if line.strip()]
-  wrapped = ('in user code', 'Exception encountered')
-  last = text.lstrip().startswith(wrapped)
-  found = lines[-last] if lines else type(error).__name__
+  if not lines:
+    return type(error).__name__
+  wrapped = ('in user code', 'Exception encountered', 'Graph execution error')
+  found = lines[-1] if lines[0].startswith(wrapped) else lines[0]
   if "<dtype: 'variant'>" in found:
     return 'a layer loops over its inputs, as recurrent ones do'
   return re.sub(r'^\w+Error: ', '', found).rstrip('.')
@@ -339,6 +340,7 @@ def _is_tiled(pfor_input: Any) -> bool:
     images.is_fully_defined()
     and size == list(pfor_input.get_attr('strides'))
     and pfor_input.get_attr('data_format') == b'NHWC'
+    and pfor_input.get_attr('padding') in (b'SAME', b'VALID')
     and not (images[1] % height or images[2] % width)
   )
 

@@ -28,6 +28,25 @@ class Centred(_KERAS_2.layers.Layer):
     return x - tf.reduce_mean(x, axis=0, keepdims=True)
 
 
+class Averaged(_KERAS_2.layers.Layer):
+  def call(self, x):
+    return x / tf.cast(tf.shape(x)[0], tf.float32)
+
+
+class Rooted(_KERAS_2.layers.Layer):
+  """Has no value at most weights."""
+
+  def build(self, shape):
+    self.scale = self.add_weight('scale', shape[-1:], initializer='ones')
+
+  def call(self, x):
+    return tf.sqrt(self.scale) * (x - tf.reduce_mean(x, axis=0))
+
+
+def activated():
+  return _KERAS_2.layers.Activation(lambda x: tf.nn.softmax(x, axis=0))
+
+
 class Rows(_KERAS_2.layers.Layer):
   """Reads a variable as only variables can be read."""
 
@@ -78,7 +97,7 @@ def contrast(labels, predictions):
 
 
 def _model_fn(layer, loss):
-  library = _KERAS_2 if issubclass(layer, _KERAS_2.layers.Layer) else keras
+  library = keras if loss in ('mse', contrast) else _KERAS_2
   layers = library.layers
 
   def build():
@@ -100,6 +119,9 @@ _MIX = 'mix the examples of a batch'
     (Divergence, 'mse', _MIX),
     (Centred, _KERAS_2.losses.MeanSquaredError, _MIX),
     (keras.layers.ReLU, contrast, _MIX),
+    (Averaged, _KERAS_2.losses.MeanSquaredError, _MIX),
+    (Rooted, _KERAS_2.losses.MeanSquaredError, _MIX),
+    (activated, _KERAS_2.losses.MeanSquaredError, _MIX),
     (Rows, _KERAS_2.losses.MeanSquaredError, None),
     (Hidden, _KERAS_2.losses.MeanSquaredError, 'none of its weights'),
     (_KERAS_2.layers.ReLU, Weighted, 'none of its weights'),

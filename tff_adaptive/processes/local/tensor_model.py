@@ -160,7 +160,13 @@ class TensorModel(local_model.CarriedModel):
       for i, w in enumerate(self._weights)
     ]
     fixed = self._others[: -len(self._none)]
-    others = [tf.ones(w.shape, w.dtype) for w in fixed]
+    # Positive, as variances are.
+    others = [
+      tf.random.stateless_uniform(w.shape, [1, i], 0.5, 1.5, w.dtype)
+      if w.dtype.is_floating
+      else tf.ones(w.shape, w.dtype)
+      for i, w in enumerate(fixed)
+    ]
     carry = Carry(tuple(weights), (*others, *self._none))
     return self.evaluate(carry, batch, lambda *_: tf.constant(0.0))[1].loss
 

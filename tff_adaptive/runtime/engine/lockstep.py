@@ -247,6 +247,7 @@ class Together:
       if x.node.site is nodes_lib.CLIENT and x != self.data
     ]
     self.received_bytes = fused.shared_bytes
+    self._is_checked = False
     self.output_slots = [leaf.slot for leaf in fused.outputs]
     self._functions: dict[
       tuple[int, int, int | None], tff_functions.FastFunction
@@ -276,38 +277,48 @@ class Together:
       CannotVectorize: If TensorFlow cannot vectorize it.
     """
     key = clients, batch_size, compiled_batches
-    jit_compile = compiled_batches is not None
-    if key not in self._functions:
-      specs = [
-        *fused_lib.specs_of(self.shared),
-        *fused_lib.stacked_specs_of(self.own, clients),
-        *[tf.TensorSpec([clients], tf.int32)] * 2,
-        *(tf.TensorSpec([None, *c.shape[1:]], c.dtype) for c in components),
-      ]
-
-      def body(*tensors: tf.Tensor) -> list[tf.Tensor]:
-        return self._build(clients, batch_size, compiled_batches, tensors)
-
-      body.__name__ = f'clients_{clients}_batch_{batch_size}'
-      try:
-        # Not `wrap_function`, in whose graphs Keras builds no models.
-        options = dict(input_signature=specs, autograph=False)
-        for_xla = vectorizing.for_xla if jit_compile else contextlib.nullcontext
-        with vectorizing.quietly(), for_xla():
-          concrete = tf.function(body, **options).get_concrete_function()
-        if jit_compile:
-          # Around the function: TensorFlow vectorizes in none that is compiled.
-          inner = concrete
-          concrete = tf.function(
-            lambda *tensors: inner(*tensors), jit_compile=True, **options
-          ).get_concrete_function()
-        if not self._functions:
-          self._check(components)
-        self._functions[key] = tff_functions.FastFunction(concrete)
-      except Exception as e:  # pylint: disable=broad-exception-caught
-        # An error of the model itself is raised once a client trains alone.
-        raise CannotVectorize(vectorizing.reason(e)) from e
+    try:
+      if key not in self._functions:
+        self._functions[key] = self._traced(*key, components)
+      if not self._is_checked and components[0].shape[0]:
+        self._check(components)
+        self._is_checked = True
+    except Exception as e:  # pylint: disable=broad-exception-caught
+      # An error of the model itself is raised once a client trains alone.
+      raise CannotVectorize(vectorizing.reason(e)) from e
     return self._functions[key]
+
+  def _traced(
+    self,
+    clients: int,
+    batch_size: int,
+    compiled_batches: int | None,
+    components: Sequence[tf.Tensor],
+  ) -> tff_functions.FastFunction:
+    specs = [
+      *fused_lib.specs_of(self.shared),
+      *fused_lib.stacked_specs_of(self.own, clients),
+      *[tf.TensorSpec([clients], tf.int32)] * 2,
+      *(tf.TensorSpec([None, *c.shape[1:]], c.dtype) for c in components),
+    ]
+
+    def body(*tensors: tf.Tensor) -> list[tf.Tensor]:
+      return self._build(clients, batch_size, compiled_batches, tensors)
+
+    body.__name__ = f'clients_{clients}_batch_{batch_size}'
+    # Not `wrap_function`, in whose graphs Keras builds no models.
+    options = dict(input_signature=specs, autograph=False)
+    jit_compile = compiled_batches is not None
+    for_xla = vectorizing.for_xla if jit_compile else contextlib.nullcontext
+    with vectorizing.quietly(), for_xla():
+      concrete = tf.function(body, **options).get_concrete_function()
+    if jit_compile:
+      # Around the function: TensorFlow vectorizes in none that is compiled.
+      inner = concrete
+      concrete = tf.function(
+        lambda *tensors: inner(*tensors), jit_compile=True, **options
+      ).get_concrete_function()
+    return tff_functions.FastFunction(concrete)
 
   def _check(self, rows: Sequence[tf.Tensor]) -> None:
     for node in self._fused.nodes:

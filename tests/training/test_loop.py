@@ -1,6 +1,7 @@
 """The loop: what it records, and that stopping and resuming changes nothing."""
 
 import csv
+import shutil
 import signal
 
 import numpy as np
@@ -170,6 +171,18 @@ def test_resumed_run_equals_an_uninterrupted_one(
     strict=True,
   ):
     np.testing.assert_array_equal(a, b)
+
+
+def test_a_run_whose_checkpoints_are_gone_says_that_it_begins_again(
+  train, whole, tmp_path
+):
+  train(tmp_path / 'parts')
+  shutil.rmtree(tmp_path / 'parts' / 'checkpoints')
+  stream = Sayings()
+  _, rest = train(tmp_path / 'parts', stream=stream)
+  assert 'no checkpoint: the run begins again' in stream.text
+  assert len(rest.cohorts) == _ROUNDS
+  assert recorded.rows(tmp_path / 'parts') == recorded.rows(whole[0])
 
 
 def test_killed_run_drops_rows_after_its_checkpoint(train, whole, tmp_path):

@@ -57,6 +57,8 @@ class Progress(hooks.Hook):
   def start(self, event: hooks.Start) -> None:
     """Prints the round from which a resumed run continues."""
     if event.resumed_from is None:
+      if event.dropped:
+        self.say('There is no checkpoint: the run begins again.')
       return
     self.say(f'Resuming after round {event.resumed_from}.')
     if event.dropped:

@@ -177,6 +177,8 @@ def test_what_is_refused():
     parameters.ParameterError, match='error of their own compress'
   ):
     algorithms.check('fedcams', aggregator='compression')
+  with pytest.raises(parameters.ParameterError, match='=median cannot'):
+    algorithms.check('fedef21', aggregator='median')
 
 
 @pytest.mark.slow

@@ -71,6 +71,17 @@ def test_rounds():
   assert dense.differ(expected, fedef21(cohort_alone=True)[0])
 
 
+def test_a_round_without_clients_that_count_changes_nothing():
+  process = build()
+  _, state, memories = dense.run(process, ROUNDS[:2])
+  before = dense.weights_of(process, state)
+  output = process.next(
+    state, [memories[0]], [dense.dataset(dense.CLIENTS[0]).take(0)]
+  )
+  np.testing.assert_array_equal(dense.weights_of(process, output.state), before)
+  assert output.metrics['finalizer']['update_non_finite'] == 1
+
+
 @pytest.mark.exhaustive
 def test_signs():
   process = build(compressor='sign', compression_ratio=None)

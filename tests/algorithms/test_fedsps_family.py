@@ -8,6 +8,7 @@ import pytest
 from tests import tiers
 from tests.processes import linear
 from tff_adaptive import algorithms
+from tff_adaptive import parameters
 
 pytestmark = pytest.mark.usefixtures('in_process_context')
 
@@ -317,3 +318,8 @@ def test_clients_that_are_left_out_leave_no_trace(name, settings):
     rtol=1e-5,
     atol=1e-7,
   )
+
+
+def test_fedsps_normalized_refuses_aggregators_that_ignore_its_weights():
+  with pytest.raises(parameters.ParameterError, match='ignores the weights'):
+    algorithms.check('fedsps_normalized', aggregator='median')

@@ -15,7 +15,7 @@ class Run:
   """A run whose model is its round."""
 
   def __init__(self, folder, rows=()):
-    self.round = 0
+    self.round = int(rows[-1]['round']) if rows else 0
     self.keeper = best.Best(folder, _GOAL, self.weights, run='mine')
     self.keeper.start(
       hooks.Start(
@@ -100,6 +100,18 @@ def test_a_killed_run_still_has_what_its_checkpoint_knows(tmp_path):
   again.evaluate(4, 0.6)
   again.save(4)
   assert load(tmp_path) == (4, [4.0, 4.0])
+
+
+def test_a_run_killed_between_checkpoint_and_best_model_has_both(tmp_path):
+  run = Run(tmp_path)
+  run.evaluate(1, 0.3)
+  run.save(2)  # Killed before round 2 is told of.
+  rows = [
+    {'round': '1', 'validation/accuracy': '0.3'},
+    {'round': '2', 'validation/accuracy': '0.5'},
+  ]
+  Run(tmp_path, rows)
+  assert load(tmp_path) == (2, [2.0, 2.0])
 
 
 def test_what_cannot_be_loaded(tmp_path):

@@ -63,11 +63,13 @@ def test_weights_that_are_no_floats_are_taken_as_they_are():
 
     def run(self, cohort, datasets):
       self.count += 1
+      return {'clients/count': len(cohort)}
 
     def model_weights(self):
       return tff.learning.models.ModelWeights([np.float32(1)], [self.count])
 
   rounds = rounds_lib.AveragedRounds(Counting(), 0.5)
-  rounds.run([], [])
-  rounds.run([], [])
+  for cohort in (['a'], ['a'], []):
+    rounds.run(cohort, cohort)
+  # A round without clients changes nothing.
   assert average_of(rounds).non_trainable == [2]

@@ -1,6 +1,7 @@
 """The trained model client by client, before and after training there."""
 
 import csv
+import dataclasses
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import tensorflow_federated as tff
 import tasks
 from tasks import builders
 from tasks import client_data
+from tasks import partition
 from tests import helpers
 from tests import recorded
 from tests import tiers
@@ -220,6 +222,18 @@ def test_clients_are_drawn_by_the_seed():
   assert [row['client'] for row in rows] == clients
   with pytest.raises(errors.SettingsError, match='exceeds the 5 clients'):
     model_and_tests([5] * 5, count=6)[0].clients()
+
+
+def test_clients_without_test_data_are_not_drawn():
+  tests, _ = model_and_tests([5, 5, 5], count=2)
+  ids = tests.datasets.train_data.client_ids
+  rows = [np.arange(2), np.arange(0), np.arange(2)]
+  tests.datasets.client_tests = client_data.ArrayClientData(
+    {'pixels': np.zeros((2, 4))}, partition.Partition(tuple(ids), tuple(rows))
+  )
+  assert tests.clients() == [ids[0], ids[2]]
+  with pytest.raises(errors.SettingsError, match='exceeds the 2 clients'):
+    dataclasses.replace(tests, count=3).clients()
 
 
 def test_clients_without_test_data_are_left_out():

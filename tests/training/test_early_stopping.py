@@ -51,7 +51,9 @@ def test_a_metric_that_there_is_not(asked):
   assert 'they have loss, sparse_categorical_accuracy' in str(raised.value)
 
 
-@pytest.mark.parametrize('text', ['accuracy', ':0.5', 'loss:low', 'loss:nan'])
+@pytest.mark.parametrize(
+  'text', ['accuracy', ':0.5', 'loss:low', 'loss:nan', 'loss:MIN']
+)
 def test_a_target_is_a_name_and_a_number(text):
   with pytest.raises(errors.SettingsError, match='must be NAME:VALUE'):
     parsing.Flags().parse([f'--target_metric={text}'])

@@ -14,6 +14,7 @@ from tests import tiers
 from tff_adaptive import errors
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import progress
+from tff_adaptive.lab.recording import tables
 from tff_adaptive.lab.training import initial_weights
 from tff_adaptive.lab.training.data import datasets as data
 from tff_adaptive.lab.training.evaluation import evaluator as evaluation
@@ -171,6 +172,16 @@ def test_resumed_run_equals_an_uninterrupted_one(
     strict=True,
   ):
     np.testing.assert_array_equal(a, b)
+
+
+def test_a_test_that_was_dropped_is_made_again(train, whole, tmp_path):
+  """As when an extended run is killed before its own test."""
+  path = tmp_path / 'parts'
+  train(path)
+  tables.RowFile(path / 'metrics.csv').set_final({})
+  assert not recorded.rows(path)[-1]['test/loss']
+  train(path)
+  assert recorded.rows(path) == recorded.rows(whole[0])
 
 
 def test_a_run_whose_checkpoints_are_gone_says_that_it_begins_again(

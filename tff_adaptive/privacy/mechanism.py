@@ -515,12 +515,14 @@ def check(configuration: Any, weighting_given: bool) -> dict[str, Any]:
     configuration.aggregation.private
     or configuration.values['aggregator'] == 'secure'
   )
-  if hidden and configuration.values['record_drift']:
-    raise parameters.ParameterError(
-      'record_drift',
-      '{} cannot be combined with differential privacy or secure summation: '
-      'it measures individual updates, which these hide; give one of them.',
-    )
+  for name in ('record_drift', 'record_step_sizes'):
+    if hidden and configuration.values.get(name):
+      raise parameters.ParameterError(
+        name,
+        '{} cannot be combined with differential privacy or secure summation: '
+        'it records figures of individual clients, which these hide; give one '
+        'of them.',
+      )
   if configuration.aggregation.trimmed is not None:
     return _uniform(configuration, weighting_given)
   if not configuration.aggregation.private:
@@ -535,12 +537,6 @@ def check(configuration: Any, weighting_given: bool) -> dict[str, Any]:
       'their update, its clients send {unnoised} without noise.',
       method=configuration.method.name,
       unnoised=configuration.method.unnoised,
-    )
-  if configuration.values.get('record_step_sizes'):
-    raise parameters.ParameterError(
-      'record_step_sizes',
-      '{} cannot be combined with differential privacy: it records figures of '
-      'individual clients without noise; give one of them.',
     )
   return _uniform(configuration, weighting_given)
 

@@ -159,8 +159,8 @@ def compose(
     client_optimizer: The optimizer of local steps.
     server_optimizer: The optimizer of the server's step; its gradient is minus
       the aggregated client update.
-    server_schedule: Server learning rate by completed rounds, in place of the
-      optimizer's own.
+    server_schedule: Server learning rate by rounds whose update was applied, in
+      place of the optimizer's own.
     model_aggregator: Aggregator of updates; a weighted mean by default.
     takes_messages: Whether each client begins from a message of its own instead
       of the server's state.

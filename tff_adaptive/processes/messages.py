@@ -234,7 +234,8 @@ def next_state(
   # With no weight at all there is no mean to take up.
   stay = tf.equal(sums.weight, 0)
   if update is not None:
-    stay = tf.logical_or(stay, tf.logical_not(tree.all_finite(update)))
+    finite = tree.all_finite(update)
+    stay = tf.logical_or(stay, tf.logical_not(finite))
   merged = tf.nest.map_structure(
     lambda old, new: tf.where(stay, old, new),
     state.statistics,
@@ -243,7 +244,14 @@ def next_state(
   step = None
   if update is not None:
     server = server._replace(statistics=merged)
-    step = tf.nest.pack_sequence_as(update, [-u for u in exchange.step(server)])
+    # A step of an earlier state does not hide that an update is discarded.
+    steps = [
+      tf.where(finite, -step, given)
+      for step, given in zip(
+        exchange.step(server), tf.nest.flatten(update), strict=True
+      )
+    ]
+    step = tf.nest.pack_sequence_as(update, steps)
   state = state._replace(round=state.round + 1, statistics=merged)
   return state, step
 

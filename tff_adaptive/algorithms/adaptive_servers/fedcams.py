@@ -73,12 +73,13 @@ class Compressing(methods.Options):
         ratio=ratio,
         chosen=compressor,
       )
-    if values['aggregator'] == 'compression':
+    if values['aggregator'] in ('compression', 'median', 'trimmed_mean'):
       raise parameters.ParameterError(
         'aggregator',
-        '{}=compression cannot be combined with {compressor}={chosen}: '
-        'clients keep the error of their own compression only, not that of '
-        "TFF's; give {aggregator}=mean or {aggregator}=secure.",
+        '{}={given} cannot be combined with {compressor}={chosen}: clients '
+        'keep the error of their own compression only, and count the rest as '
+        'received; give {aggregator}=mean or {aggregator}=secure.',
+        given=values['aggregator'],
         chosen=compressor,
       )
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
+from tff_adaptive import parameters
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lazy import tf
 from tff_adaptive.processes import exchange
@@ -47,6 +49,17 @@ class FedSpsNormalized(methods.Options):
   'printed', all but the last, as in its Algorithm 2 (nu = 0 for a client with a
   single step).
   """
+
+  @classmethod
+  def check_all(cls, values: Mapping[str, Any]) -> None:
+    if values['aggregator'] in ('median', 'trimmed_mean'):
+      raise parameters.ParameterError(
+        'aggregator',
+        '{}={given} ignores the weights of clients, which {method} computes; '
+        'give {aggregator}=mean.',
+        given=values['aggregator'],
+        method='fedsps_normalized',
+      )
 
   def additions(self, chosen: methods.Chosen) -> methods.Additions:
     del chosen

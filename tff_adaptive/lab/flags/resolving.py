@@ -178,9 +178,7 @@ _FORMATS = (
   ('num_validation_examples', bool, '-1 (all) or at least 1'),
   (
     'target_metric',
-    re.compile(
-      r'.+:(max|min|[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?)', re.I
-    ).fullmatch,
+    re.compile(r'.+:(max|min|[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?)').fullmatch,
     'NAME:VALUE, such as accuracy:0.95, or NAME:max or NAME:min',
   ),
   (

@@ -57,6 +57,11 @@ class Best(hooks.Hook):
     for number, path in checkpoints.paths(self._folder, 'best').items():
       if number > self._saved:
         path.unlink()
+    missing = self._round not in checkpoints.paths(self._folder, 'best')
+    if self._round and self._round == event.resumed_from and missing:
+      # The run ended between the checkpoint and this file.
+      self._unwritten = self._weights()
+      self.write()
 
   def _is_best(self, number: int, value: float) -> bool:
     if number and self._goal.is_better(value, self._best):

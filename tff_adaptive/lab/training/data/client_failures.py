@@ -169,7 +169,7 @@ class ClientFailureHandler:
     Raises:
       RunError: If all clients raise errors. If none do, raises `error`.
     """
-    if len(cohort) != len(datasets):
+    if self._rounds.pooled:
       raise error  # Pooled data belong to no single client.
     for client, found in _examined(cohort, datasets).items():
       if found.error is not None:
@@ -248,10 +248,12 @@ class ClientFailureHandler:
       )
     if row.get('update/non_finite'):
       self._warn(
-        'rounds had an update that is not finite and was not applied',
+        'rounds had an update that is not finite',
         lambda: (
-          f'Round {number}: the aggregated update is not finite and was not '
-          'applied; the model is unchanged.'
+          f'Round {number}: the model is not finite any more.'
+          if self._rounds.pooled
+          else f'Round {number}: the aggregated update is not finite and was '
+          'not applied; the model is unchanged.'
         ),
       )
     elif 'update/norm' in row and not float(row['update/norm']):

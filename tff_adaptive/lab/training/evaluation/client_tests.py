@@ -152,7 +152,11 @@ class ClientTests:
     Raises:
       SettingsError: If there are fewer.
     """
-    there = {*self.datasets.client_tests.client_ids}
+    tests = self.datasets.client_tests
+    there = {*tests.client_ids}
+    if isinstance(tests, client_data.ArrayClientData):
+      each = zip(tests.client_ids, tests.partition.indices, strict=True)
+      there = {client for client, rows in each if len(rows)}
     ids = [c for c in self.datasets.train_data.client_ids if c in there]
     if self.count is None:
       return ids

@@ -110,6 +110,8 @@ class PooledDatasets(data.ClientDatasets):
 class CentralizedRounds(rounds_lib.Rounds):
   """Rounds of centralized training, in which nothing is sent."""
 
+  pooled = True
+
   def __init__(
     self,
     model_fn: Callable[[], tff.learning.models.VariableModel],

@@ -30,8 +30,10 @@ class Rounds(abc.ABC):
     traffic: Bytes per client and round; `None` if unknown.
     step_records: Step sizes of the last round's clients, as returned by
       `records.step_rows`; empty unless the process records them.
+    pooled: Whether the clients' data are pooled, and trained on as one dataset.
   """
 
+  pooled = False
   traffic: Optional[communication.Traffic] = None
   step_records: Sequence[Mapping[str, Any]] = ()
 
@@ -257,7 +259,8 @@ class AveragedRounds(Rounds):
 
     a = d a + (1 - d) x
 
-  Training continues with x; weights that are not floats are copied.
+  Training continues with x; weights that are not floats are copied. A round
+  without clients changes nothing.
   """
 
   def __init__(self, rounds: Rounds, decay: float):
@@ -270,7 +273,7 @@ class AveragedRounds(Rounds):
     self._rounds = rounds
     self._decay = decay
     self._average = self._model()
-    self.traffic = rounds.traffic
+    self.traffic, self.pooled = rounds.traffic, rounds.pooled
 
   def _model(self) -> tff.learning.models.ModelWeights:
     return tf.nest.map_structure(np.asarray, self._rounds.model_weights())
@@ -278,9 +281,10 @@ class AveragedRounds(Rounds):
   def run(self, cohort: Sequence[str], datasets: Sequence[Any]) -> Columns:
     reported = self._rounds.run(cohort, datasets)
     self.step_records = self._rounds.step_records
-    self._average = tf.nest.map_structure(
-      self._mix, self._average, self._model()
-    )
+    if reported.get('clients/count', 1):
+      self._average = tf.nest.map_structure(
+        self._mix, self._average, self._model()
+      )
     return reported
 
   def _mix(self, average: np.ndarray, value: np.ndarray) -> np.ndarray:

@@ -227,9 +227,9 @@ def test_clients_are_drawn_by_the_seed():
 def test_clients_without_test_data_are_not_drawn():
   tests, _ = model_and_tests([5, 5, 5], count=2)
   ids = tests.datasets.train_data.client_ids
-  rows = [np.arange(2), np.arange(0), np.arange(2)]
+  rows = [np.arange(2), np.arange(0), np.arange(2, 4)]
   tests.datasets.client_tests = client_data.ArrayClientData(
-    {'pixels': np.zeros((2, 4))}, partition.Partition(tuple(ids), tuple(rows))
+    {'pixels': np.zeros((4, 4))}, partition.Partition(tuple(ids), tuple(rows))
   )
   assert tests.clients() == [ids[0], ids[2]]
   with pytest.raises(errors.SettingsError, match='exceeds the 2 clients'):

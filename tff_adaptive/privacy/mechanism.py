@@ -520,7 +520,7 @@ def check(configuration: Any, weighting_given: bool) -> dict[str, Any]:
       raise parameters.ParameterError(
         name,
         '{} cannot be combined with differential privacy or secure summation: '
-        'it records figures of individual clients, which these hide; give one '
+        'it records figures of individual updates, which these hide; give one '
         'of them.',
       )
   if configuration.aggregation.trimmed is not None:

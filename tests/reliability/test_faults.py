@@ -162,6 +162,8 @@ def test_data_that_cannot_be_read(build):
 class _Elsewhere:
   """Rounds whose clients read their data themselves, as on a cluster."""
 
+  pooled = False
+
   def __init__(self, learning):
     self._learning = learning
 

@@ -105,7 +105,7 @@ def test_a_killed_run_still_has_what_its_checkpoint_knows(tmp_path):
 def test_a_run_killed_between_checkpoint_and_best_model_has_both(tmp_path):
   run = Run(tmp_path)
   run.evaluate(1, 0.3)
-  run.save(2)  # Killed before round 2 is told of.
+  run.save(2)  # Killed before the hook is notified of round 2.
   rows = [
     {'round': '1', 'validation/accuracy': '0.3'},
     {'round': '2', 'validation/accuracy': '0.5'},

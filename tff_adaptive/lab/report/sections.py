@@ -83,8 +83,7 @@ class Configuration:
 
   def values(self, measure: str) -> list[float]:
     """Lists the finite values of a measure over the runs."""
-    found = [r.measures().get(measure, math.nan) for r in self.runs]
-    return [v for v in found if math.isfinite(v)]
+    return list(self.by_seed(measure).values())
 
   def mean(self, measure: str) -> float:
     """Returns the mean of a measure over seeds; NaN without values."""

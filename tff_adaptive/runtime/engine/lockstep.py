@@ -232,9 +232,11 @@ class Together:
       raise CannotVectorize('')
     if len(data) != 1:
       raise CannotVectorize('clients have several datasets each')
+    self._forms: list[cohorts.CohortForm] = []
     for node in readers:
       if node.graph is None or node.graph.cohort_form is None:
         raise CannotVectorize('the computation is not one of this package')
+      self._forms.append(node.graph.cohort_form)
     if fused.ordered or any(
       leaf.spec.dtype == tf.variant for leaf in fused.outputs
     ):
@@ -281,7 +283,8 @@ class Together:
       if key not in self._functions:
         self._functions[key] = self._traced(*key, components)
       if not self._is_checked and components[0].shape[0]:
-        self._check(components)
+        for form in self._forms:
+          form.check(components)
         self._is_checked = True
     except Exception as e:  # pylint: disable=broad-exception-caught
       # An error of the model itself is raised once a client trains alone.
@@ -319,12 +322,6 @@ class Together:
         lambda *tensors: inner(*tensors), jit_compile=True, **options
       ).get_concrete_function()
     return tff_functions.FastFunction(concrete)
-
-  def _check(self, rows: Sequence[tf.Tensor]) -> None:
-    for node in self._fused.nodes:
-      if self.data in node.inputs:
-        assert node.graph is not None and node.graph.cohort_form is not None
-        node.graph.cohort_form.check(rows)
 
   def _build(
     self,

@@ -171,7 +171,7 @@ class ClientFailureHandler:
     """
     if self._rounds.pooled:
       raise error  # Pooled data belong to no single client.
-    for client, found in _examined(cohort, datasets).items():
+    for client, found in self._examined(cohort, datasets).items():
       if found.error is not None:
         self._failed[client] = found.error
     known = len(self._unread)
@@ -230,7 +230,7 @@ class ClientFailureHandler:
         'rounds excluded clients with updates that are not finite',
         lambda: (
           f'Round {number}: {rejected} of {count} clients sent an update that '
-          f'is not finite and were excluded; {_blame(cohort, datasets)}'
+          f'is not finite and were excluded; {self._blame(cohort, datasets)}'
         ),
       )
     if empty:
@@ -240,7 +240,7 @@ class ClientFailureHandler:
           f'Round {number}: {empty} of {count} clients have no data: '
           + _names(
             client
-            for client, found in _examined(cohort, datasets).items()
+            for client, found in self._examined(cohort, datasets).items()
             if found.empty and client not in self._failed
           )
           + '.'
@@ -273,6 +273,23 @@ class ClientFailureHandler:
         'higher limit resumes from the previous round.'
       )
 
+  def _examined(
+    self, cohort: Sequence[str], datasets: Sequence[data_lib.Batches]
+  ) -> dict[str, Finding]:
+    """Examines all clients' batches; pooled data belong to no single client."""
+    if self._rounds.pooled:
+      return {}
+    return {c: examine(d) for c, d in zip(cohort, datasets, strict=True)}
+
+  def _blame(
+    self, cohort: Sequence[str], datasets: Sequence[data_lib.Batches]
+  ) -> str:
+    """Describes which clients' data are not finite, in a clause."""
+    found = self._examined(cohort, datasets)
+    if wrong := [client for client in found if not found[client].finite]:
+      return f'the data of {_names(wrong)} are not finite.'
+    return 'their data are finite: a lower client learning rate may help.'
+
   def _warn(self, kind: str, sentence: Callable[[], str]) -> None:
     self._counts[kind] += 1
     # Building the message may read the clients' data once more.
@@ -291,20 +308,3 @@ def _names(clients: Iterable[str]) -> str:
   more = len(names) - _MOST_NAMES
   text = ', '.join(names[:_MOST_NAMES])
   return f'{text} and {more} more' if more > 0 else text
-
-
-def _examined(
-  cohort: Sequence[str], datasets: Sequence[data_lib.Batches]
-) -> dict[str, Finding]:
-  """Examines all clients' batches; pooled data belong to no single client."""
-  if len(cohort) != len(datasets):
-    return {}
-  return {c: examine(d) for c, d in zip(cohort, datasets, strict=True)}
-
-
-def _blame(cohort: Sequence[str], datasets: Sequence[data_lib.Batches]) -> str:
-  """Describes which clients' data are not finite, in a clause."""
-  found = _examined(cohort, datasets)
-  if wrong := [client for client in found if not found[client].finite]:
-    return f'the data of {_names(wrong)} are not finite.'
-  return 'their data are finite: a lower client learning rate may help.'

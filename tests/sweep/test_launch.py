@@ -414,7 +414,7 @@ _TINY = [
   ],
 )
 def test_shares_of_cores(count, expected):
-  assert launch.shares([0, 2, 4], count) == expected
+  assert machine.shares([0, 2, 4], count) == expected
 
 
 @pytest.mark.exhaustive
@@ -454,6 +454,6 @@ def test_worker_process_that_is_killed_and_those_that_go_on(tmp_path):
   [failed] = [r for r in rows if r.status == 'failed']
   assert 'SIGKILL' in failed.outcome.reason
   first, second, third = (cores[pid] for pid in sorted(cores))
-  divided = launch.shares(machine.cores(), 2)
+  divided = machine.shares(machine.cores(), 2)
   assert [first, second] == divided
   assert third == cores[killed[0]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from typing import ClassVar, Literal, Optional
 
 from tff_adaptive import parameters
@@ -24,7 +25,6 @@ class TwoSided(rule.Rule):
     clipped_name: The symbol of the clipped quantity in the text.
   """
 
-  fixed = frozenset({'clip_upper'})
   step_text: ClassVar[str]
   clipped_name: ClassVar[str]
 
@@ -51,12 +51,19 @@ class TwoSided(rule.Rule):
   @property
   def formula(self) -> str:
     g = self.clipped_name
-    upper = 'inf' if self.clip_upper is None else f'{self.clip_upper:g}'
+    upper = 'inf' if self.clip_upper is None else 'clip_upper'
     clipped = f'min(max(|{g}|, clip_lower), {upper})'
     text = f'B({g}) = sign({g}) {clipped}'
     if self.clip_mode == 'norm':
       text = f'B({g}) = {g} {clipped} / |{g}|, |{g}| over all weights'
     return f'{self.step_text}\n{text}\n{self.values}'
+
+  @property
+  def hparams(self) -> collections.OrderedDict[str, float]:
+    found = super().hparams
+    if self.clip_upper is None:
+      del found['clip_upper']
+    return found
 
   def initialize(self, specs: structures.Specs) -> structures.OptimizerState:
     del specs
@@ -73,19 +80,22 @@ class TwoSided(rule.Rule):
     if self.clip_mode == 'norm':
       norm = tree.norm(gradients)
       scale = tf.math.divide_no_nan(
-        self._clipped(norm, state['clip_lower']), norm
+        _clipped(norm, state['clip_lower'], state.get('clip_upper')), norm
       )
       return state, tree.add_scaled(weights, -rate * scale, gradients)
-    steps = tree.map_cast(
-      lambda lower, g: tf.sign(g) * self._clipped(tf.abs(g), lower),
-      (state['clip_lower'],),
-      gradients,
-    )
+    bounds = [state[b] for b in ('clip_lower', 'clip_upper') if b in state]
+
+    def clip(*bounds_and_leaf: tf.Tensor) -> tf.Tensor:
+      *own, g = bounds_and_leaf
+      return tf.sign(g) * _clipped(tf.abs(g), *own)
+
+    steps = tree.map_cast(clip, tuple(bounds), gradients)
     return state, tree.add_scaled(weights, -rate, steps)
 
-  def _clipped(self, size: tf.Tensor, lower: tf.Tensor) -> tf.Tensor:
-    """Clips sizes to the interval between the two bounds."""
-    size = tf.maximum(size, lower)
-    return (
-      size if self.clip_upper is None else tf.minimum(size, self.clip_upper)
-    )
+
+def _clipped(
+  size: tf.Tensor, lower: tf.Tensor, upper: Optional[tf.Tensor] = None
+) -> tf.Tensor:
+  """Clips sizes to the interval between the two bounds."""
+  size = tf.maximum(size, lower)
+  return size if upper is None else tf.minimum(size, upper)

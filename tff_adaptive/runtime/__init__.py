@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TYPE_CHECKING, TypeAlias
 
 from tff_adaptive.runtime.cluster import requirements
+from tff_adaptive.runtime.failures import CannotVectorize
 from tff_adaptive.runtime.failures import ClientFailure
 from tff_adaptive.runtime.failures import RuntimeFailure
 from tff_adaptive.runtime.failures import UnsupportedComputationError
@@ -20,12 +21,14 @@ from tff_adaptive.runtime.failures import WorkerFailure
 from tff_adaptive.runtime.references import Reference
 
 __all__ = [
+  'CannotVectorize',
   'ClientFailure',
   'Reference',
   'RuntimeFailure',
   'UnsupportedComputationError',
   'WorkerFailure',
   'aggregation_seconds',
+  'create_ensemble',
   'create_in_process_context',
   'create_native_context',
   'create_ray_context',
@@ -38,6 +41,8 @@ __all__ = [
 
 if TYPE_CHECKING:
   import tensorflow_federated as tff
+
+  from tff_adaptive.runtime.engine import ensemble
 
 _Context: TypeAlias = 'tff.framework.SyncContext | tff.framework.AsyncContext'
 
@@ -137,6 +142,27 @@ def set_in_process_context(**arguments: Any) -> _Context:
       TFF's programs ask for, such as `tff.learning.programs.train_model`.
   """
   return set_default_context(create_in_process_context(**arguments))
+
+
+def create_ensemble(computation: 'tff.Computation') -> 'ensemble.Ensemble':
+  """Creates a computation's form for several server states at once.
+
+  Args:
+    computation: Such as the `next` of a learning process. The current context
+      runs it, which must be one of `create_in_process_context`.
+
+  Raises:
+    CannotVectorize: If its clients must run one by one, or in another context.
+  """
+  import tensorflow_federated as tff  # pylint: disable=g-import-not-at-top
+
+  from tff_adaptive.runtime.engine import contexts  # pylint: disable=g-import-not-at-top
+  from tff_adaptive.runtime.engine import ensemble  # pylint: disable=g-import-not-at-top
+
+  context = tff.framework.get_context_stack().current
+  if not isinstance(context, contexts.InProcessContext):
+    raise CannotVectorize('another runtime runs it')
+  return ensemble.Ensemble(context.engine, computation)
 
 
 def aggregation_seconds() -> float | None:

@@ -29,6 +29,10 @@ class ClientFailure(RuntimeFailure):
     return type(self), (str(self), self.client_index)
 
 
+class CannotVectorize(Exception):
+  """Raised where clients must train one at a time; its text is the reason."""
+
+
 class UnsupportedComputationError(NotImplementedError):
   """Raised for computations that the in-process runtime cannot run."""
 

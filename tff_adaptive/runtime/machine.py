@@ -2,10 +2,11 @@
 
 import ctypes
 import functools
+import itertools
 import os
 import pathlib
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import psutil
 
@@ -79,3 +80,11 @@ def keep_freed_memory() -> None:
   mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)
   mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
   mallopt(_TOP_PAD, _LARGE_BYTES)
+
+
+def shares(chosen: Sequence[int], count: int) -> list[list[int]]:
+  """Divides cores among processes, which share them if there are too few."""
+  if count >= len(chosen):
+    return [[chosen[k % len(chosen)]] for k in range(count)]
+  bounds = [len(chosen) * k // count for k in range(count + 1)]
+  return [list(chosen[a:b]) for a, b in itertools.pairwise(bounds)]

@@ -31,6 +31,8 @@ from tff_adaptive.lab.recording import files
 from tff_adaptive.runtime import machine
 
 SUFFIX = '.npz'
+# By version of the board.
+FOLDERS = {1: 'entries', 2: 'entries_2'}
 _ABOUT = 'about'
 _PACKAGES = ('tensorflow', 'tensorflow-federated', 'numpy')
 
@@ -74,7 +76,7 @@ class Entry:
     found = runner.criteria(records, workload, self.protocol)
     return {
       trial: float(share)
-      for trial, share in enumerate(scoring.selection(found, budget))
+      for trial, share in enumerate(self.protocol.shares(found, budget))
       if share
     }
 

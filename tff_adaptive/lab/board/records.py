@@ -7,14 +7,20 @@ most steps. Evaluation is free. Imports no TensorFlow.
 """
 
 import dataclasses
+import io
+import json
 import math
+import pathlib
+import zipfile
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
 import numpy as np
 
+from tff_adaptive import errors
 from tff_adaptive.lab.board import scoring
 from tff_adaptive.lab.board import workloads
+from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.training.participation import availability
 from tff_adaptive.lab.training.participation import system_model
@@ -164,6 +170,36 @@ def pack(records: Mapping[str, Record]) -> dict[str, np.ndarray]:
     'cost_lengths': np.array([len(found) for found in costs.values()]),
     'costs': _planes([found.T.ravel() for found in costs.values()]),
   }
+
+
+def write(
+  path: pathlib.Path,
+  records: Mapping[str, Record],
+  reasons: Mapping[str, str],
+) -> None:
+  """Writes records, and why some failed, to a file."""
+  packed = io.BytesIO()
+  text = np.array(json.dumps(dict(reasons)))
+  np.savez_compressed(packed, reasons=text, **pack(records))
+  files.write_atomically(path, packed.getvalue())
+
+
+def read(path: pathlib.Path) -> tuple[dict[str, Record], dict[str, str]]:
+  """Reads what `write` wrote.
+
+  Raises:
+    FileNotFoundError: If there is no such file.
+    SettingsError: If it is damaged.
+  """
+  content = files.read(path)
+  try:
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+      return unpack(arrays), json.loads(str(arrays['reasons']))
+  except (ValueError, LookupError, EOFError, zipfile.BadZipFile) as e:
+    raise errors.SettingsError(
+      f'{path} is damaged ({errors.reason(e)}); delete it, and its runs are '
+      'run again.'
+    ) from e
 
 
 def _planes(arrays: Sequence[np.ndarray]) -> np.ndarray:

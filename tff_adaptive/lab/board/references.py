@@ -48,19 +48,18 @@ def make(baselines: Sequence[entries.Entry], path: pathlib.Path) -> None:
 
   Args:
     baselines: Entries of one protocol.
-    path: The file to write.
+    path: The file to write; its other workloads are kept.
   """
   names = set.intersection(*(set(entry.records) for entry in baselines))
-  protocol = baselines[0].protocol
+  others = {}
+  if path.exists():
+    others = json.loads(files.read(path))['workloads']
   content = {
     'board': workloads_lib.VERSION,
-    'how': (
-      f'main.py board baselines: the best of {protocol.trials} trials, seeds '
-      f'{", ".join(map(str, protocol.seeds))}'
-    ),
     'baselines': [entry.name for entry in baselines],
     'workloads': {
-      name: _of_workload(name, baselines) for name in sorted(names)
+      **others,
+      **{name: _of_workload(name, baselines) for name in sorted(names)},
     },
   }
   files.make_folder(path.parent)
@@ -70,6 +69,7 @@ def make(baselines: Sequence[entries.Entry], path: pathlib.Path) -> None:
 def _of_workload(
   name: str, baselines: Sequence[entries.Entry]
 ) -> dict[str, Any]:
+  protocol = baselines[0].protocol
   tuned = {
     entry.name: [
       record
@@ -95,6 +95,10 @@ def _of_workload(
     found = scoring.reference_costs(targets, curves)
     costs[measure] = [c if math.isfinite(c) else None for c in found.tolist()]
   return {
+    'how': (
+      f'main.py board baselines: the best of {protocol.trials} trials, seeds '
+      f'{", ".join(map(str, protocol.seeds))}'
+    ),
     'hash': workloads_lib.choose(name)[0].hash,
     'made_with': dict(baselines[0].made_with[name]),
     'untrained': start,

@@ -1,19 +1,20 @@
-"""The runs of an entry, as points of one sweep of this program.
+"""The runs of an entry.
 
 The runs of a submission are named WORKLOAD-SETTING-seedN, SETTING being
 'default' or a trial's number, and such a name determines all of a run's flags.
-One sweep folder holds the runs of tuning, fresh seeds and verification;
-finished runs are reused.
+Finished runs are saved, by workload, and reused.
 """
 
+import contextlib
 import dataclasses
 import hashlib
+import itertools
 import json
 import multiprocessing
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 
@@ -22,15 +23,18 @@ from tff_adaptive.lab.board import records as records_lib
 from tff_adaptive.lab.board import scoring
 from tff_adaptive.lab.board import spaces
 from tff_adaptive.lab.board import workloads as workloads_lib
+from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.report import runs
 from tff_adaptive.lab.report import scores
 from tff_adaptive.lab.sweep import flags as sweep_flags
 from tff_adaptive.lab.sweep import grids
+from tff_adaptive.lab.sweep import outcomes
+from tff_adaptive.lab.training.loop import stopping
+from tff_adaptive.runtime import machine
 
 DEFAULT = 'default'
 # Of the untuned board, in horizons of the workload.
 UNTUNED_HORIZONS = 1.5
-_RUNS_PER_PROCESS = 100
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,6 +47,8 @@ class Protocol:
     seeds: Fresh ones, for every setting that tuning selects.
     budgets: Numbers of trials for which results are published.
     untuned: Whether the defaults are run.
+    in_blocks: Whether a budget of k looks at each k successive trials, rather
+      than at any k.
   """
 
   trials: int = 16
@@ -50,14 +56,30 @@ class Protocol:
   seeds: Sequence[int] = (1, 2, 3, 4, 5)
   budgets: Sequence[int] = (1, 2, 4, 8, 16)
   untuned: bool = True
+  in_blocks: bool = False
+
+  def shares(self, criteria: Sequence[float], budget: int) -> np.ndarray:
+    """Returns how often a budget selects each trial, [trials]."""
+    select = scoring.block_selection if self.in_blocks else scoring.selection
+    return select(criteria, budget)
 
   def selected(self, criteria: Sequence[float]) -> list[int]:
     """Returns the trials that some published budget selects."""
-    ever = sum(scoring.selection(criteria, budget) for budget in self.budgets)
+    ever = sum(self.shares(criteria, budget) for budget in self.budgets)
     return [int(trial) for trial in np.flatnonzero(ever)]
 
 
-FULL = Protocol()
+# By version of the board.
+PROTOCOLS = {
+  1: Protocol(),
+  2: Protocol(
+    trials=32,
+    tuning_seeds=(1000, 1001),
+    seeds=tuple(range(1, 11)),
+    budgets=(4, 8, 16, 32),
+    in_blocks=True,
+  ),
+}
 QUICK = Protocol(trials=8, seeds=(1, 2), budgets=(1, 2, 4, 8))
 
 
@@ -129,26 +151,19 @@ class Runner:
     Args:
       submission: The submission.
       workloads: The workloads.
-      root: The folder of all sweeps.
-      options: Flags of `main.py sweep`, by name: workers and retry_failed.
+      root: The folder of all submissions.
+      options: The flags workers and retry_failed.
       shared: Flags of runs that read files, cache_dir above all, as text.
     """
     self.submission = submission
     self._workloads = {w.name: w for w in workloads}
     self._folder = root / submission.label
-    defaults = sweep_flags.build_options().split([])[0]
-    self._options = {
-      **defaults,
-      'runs_per_process': _RUNS_PER_PROCESS,
-      # What is scored is in tables, and client states of a thousand runs would
-      # fill a disk.
-      'keep_checkpoints': False,
-      **options,
-    }
+    self._options = {**sweep_flags.build_options().split([])[0], **options}
     # By whether a workload reads files; others refuse a folder of them.
     self._parsers = {True: grids.Parser(shared), False: grids.Parser({})}
     self._points: dict[str, grids.Point] = {}
     self._trials: dict[str, list[dict[str, str]]] = {}
+    self._known: dict[str, dict[str, records_lib.Record]] = {}
     self.reasons: dict[str, str] = {}
 
   def check(self) -> None:
@@ -171,14 +186,7 @@ class Runner:
       return
     points = [self._point(name_of(name, DEFAULT, 1)) for name in names]
     # Not here: TensorFlow would hold memory, and a GPU, that workers need.
-    context = multiprocessing.get_context('spawn')
-    with futures.ProcessPoolExecutor(1, mp_context=context) as process:
-      try:
-        process.submit(_create_tasks, points).result()
-      except futures.BrokenExecutor as e:
-        raise errors.RunError(
-          f'The process that read the files of {", ".join(names)} was killed.'
-        ) from e
+    _in_processes(1, _create_tasks, [points])
 
   def failures(self) -> dict[str, str]:
     """Returns the first reason why runs failed, by workload."""
@@ -190,7 +198,6 @@ class Runner:
   def _point(self, name: str) -> grids.Point:
     if name not in self._points:
       of_name, setting, seed = split(name)
-      # Not of this command, if an earlier one began the run.
       (workload,) = workloads_lib.choose(of_name)
       flags = self._flags(workload, setting, seed)
       parser = self._parsers[workload.files]
@@ -210,7 +217,7 @@ class Runner:
     tuned = setting != DEFAULT
     if tuned and workload.name not in self._trials:
       self._trials[workload.name] = self.submission.space.trials(
-        workload.name, workload.rounds, FULL.trials
+        workload.name, workload.rounds, PROTOCOLS[workload.version].trials
       )
     return {
       **workload.flags(1.0 if tuned else UNTUNED_HORIZONS),
@@ -221,81 +228,185 @@ class Runner:
     }
 
   def run(self, names: Iterable[str]) -> dict[str, records_lib.Record]:
-    """Runs the missing runs, and returns the records of all by name.
+    """Runs the missing runs in this process; returns the records of all.
 
-    Raises:
-      SettingsError, RunError, Stopped: As `launch.run` does.
+    Runs of one workload, seed and length train together, and are saved.
     """
-    from tff_adaptive.lab.sweep import launch  # pylint: disable=g-import-not-at-top
-
-    wanted = list(names)
-    # Runs of earlier commands are part of the same sweep.
-    begun = [n for n in self._begun() if n not in set(wanted)]
-    rows = launch.run(
-      sweep_flags.Sweep(
-        self._folder,
-        [self._point(name) for name in (*wanted, *begun)],
-        dry_run=False,
-        options=self._options,
-        select=scores.WITHOUT_VALIDATION,
-      )
+    found: dict[str, records_lib.Record] = {}
+    together = lambda name: (
+      split(name)[0],
+      split(name)[2],
+      split(name)[1] == DEFAULT,
     )
-    status = {row.name: row.status for row in rows}
-    self.reasons = {
-      row.name: row.outcome.reason or row.status
-      for row in rows
-      if row.status == 'failed'
-    }
-    return {name: self._read(name, status[name]) for name in wanted}
+    for (workload, *_), group in itertools.groupby(
+      sorted(names, key=together), together
+    ):
+      known, chosen = self._records_of(workload), list(group)
+      left = [name for name in chosen if name not in known]
+      if left:
+        known |= self._train(left)
+        self._save(workload)
+      found |= {name: known[name] for name in chosen}
+    return found
 
-  def _begun(self) -> list[str]:
-    from tff_adaptive.lab.sweep import study  # pylint: disable=g-import-not-at-top
+  def _train(self, names: Sequence[str]) -> dict[str, records_lib.Record]:
+    from tff_adaptive.lab.board import trials  # pylint: disable=g-import-not-at-top
+    from tff_adaptive.lab.sweep import worker  # pylint: disable=g-import-not-at-top
 
-    return study.names_in(self._folder)
+    points = [self._point(name) for name in names]
+    sweep = sweep_flags.Sweep(
+      self._folder,
+      points,
+      dry_run=False,
+      options=self._options,
+      select=scores.WITHOUT_VALIDATION,
+    )
+    files.make_folder(self._folder)
+    try:
+      found = trials.train(points, self._options['divergence_factor'])
+    except errors.SettingsError:  # It is told of each run.
+      found = {}
+    for point in points:
+      if point.name not in found:
+        outcome = worker.run(sweep, point)
+        if outcome.status == outcomes.FAILED:
+          self.reasons[point.name] = outcome.reason or outcome.status
+        found[point.name] = self._read(point, outcome.status)
+    worker.clean_up()
+    return found
 
-  def _read(self, name: str, status: str) -> records_lib.Record:
-    point = self._point(name)
+  def _read(self, point: grids.Point, status: str) -> records_lib.Record:
     try:
       rows = runs.load(point.folder).rows
     except errors.SettingsError:
-      if status == 'finished':
+      if status == outcomes.FINISHED:
         raise
       rows = []  # It failed before its first round.
     return records_lib.of_rows(
       rows, point.settings.configuration.gradients_per_step, status
     )
 
+  def _file(self, workload: str) -> pathlib.Path:
+    return self._folder / f'{workload}.npz'
+
+  def _records_of(self, workload: str) -> dict[str, records_lib.Record]:
+    """Returns the records of earlier commands."""
+    if workload not in self._known:
+      self._known[workload] = {}
+      with contextlib.suppress(FileNotFoundError):
+        known, reasons = records_lib.read(self._file(workload))
+        if self._options['retry_failed']:
+          known = {n: r for n, r in known.items() if n not in reasons}
+        self._known[workload] = known
+        self.reasons |= {n: r for n, r in reasons.items() if n in known}
+    return self._known[workload]
+
+  def _save(self, workload: str) -> None:
+    known = self._known[workload]
+    reasons = {n: r for n, r in self.reasons.items() if n in known}
+    records_lib.write(self._file(workload), known, reasons)
+
   def enter(
     self, protocol: Protocol
   ) -> dict[str, dict[str, records_lib.Record]]:
-    """Tunes and repeats; returns the runs by workload and name."""
-    tuning = {
-      workload: [
-        name_of(workload, trial, seed)
-        for trial in range(protocol.trials)
-        for seed in protocol.tuning_seeds
-      ]
-      for workload in self._workloads
-    }
-    tried = self.run(name for names in tuning.values() for name in names)
-    fresh = {}
-    for workload in self._workloads:
-      found = criteria(tried, workload, protocol)
-      settings: list[Any] = protocol.selected(found)
-      settings += [DEFAULT] if protocol.untuned else []
-      fresh[workload] = [
-        name_of(workload, setting, seed)
-        for setting in settings
-        for seed in protocol.seeds
-      ]
-    repeated = self.run(name for names in fresh.values() for name in names)
-    return {
-      workload: {
-        **{name: tried[name].of_tuning() for name in tuning[workload]},
-        **{name: repeated[name] for name in fresh[workload]},
-      }
-      for workload in self._workloads
-    }
+    """Tunes and repeats; returns the runs by workload and name.
+
+    Workloads are divided among processes, those of one task together.
+
+    Raises:
+      RunError: If a process is killed; finished runs are kept.
+      Stopped: If a signal stopped them; likewise.
+    """
+    by_task = lambda name: self._workloads[name].task
+    groups = [
+      list(group)
+      for _, group in itertools.groupby(
+        sorted(self._workloads, key=by_task), by_task
+      )
+    ]
+    entered: dict[str, dict[str, records_lib.Record]] = {}
+    for found, reasons in _in_processes(
+      self._options['workers'],
+      self._enter_each,
+      groups,
+      [protocol] * len(groups),
+    ):
+      self.reasons |= reasons
+      for workload, records in found.items():
+        entered[workload] = records
+        print(
+          f'{workload}: {len(records)} runs '
+          f'({len(entered)} of {len(self._workloads)} workloads)',
+          flush=True,
+        )
+    return {workload: entered[workload] for workload in self._workloads}
+
+  def _enter_each(
+    self, names: Sequence[str], protocol: Protocol
+  ) -> tuple[dict[str, dict[str, records_lib.Record]], dict[str, str]]:
+    return {n: self._enter(n, protocol) for n in names}, self.reasons
+
+  def _enter(
+    self, workload: str, protocol: Protocol
+  ) -> dict[str, records_lib.Record]:
+    tried = self.run(
+      name_of(workload, trial, seed)
+      for trial in range(protocol.trials)
+      for seed in protocol.tuning_seeds
+    )
+    settings: list[Any] = protocol.selected(criteria(tried, workload, protocol))
+    settings += [DEFAULT] if protocol.untuned else []
+    repeated = self.run(
+      name_of(workload, setting, seed)
+      for setting in settings
+      for seed in protocol.seeds
+    )
+    return {n: r.of_tuning() for n, r in tried.items()} | repeated
+
+
+def _prepare(cores: Sequence[Sequence[int]], started: Any) -> None:
+  """Prepares a process for runs, on its share of the cores."""
+  from tff_adaptive.lab.sweep import worker  # pylint: disable=g-import-not-at-top
+
+  with started.get_lock():
+    share = cores[started.value % len(cores)]
+    started.value += 1
+  worker.prepare(share)
+
+
+def _in_processes(
+  workers: Optional[int], function: Callable[..., Any], *arguments: Sequence[Any]
+) -> Iterator[Any]:
+  """Maps a function in processes, or in this one if their number is 0.
+
+  Raises:
+    RunError: If a process is killed.
+    Stopped: If a signal arrives.
+  """
+  signals = stopping.Signals()
+  if workers == 0:
+    with signals.handled(), signals.interruptible():
+      yield from map(function, *arguments)
+    return
+  context = multiprocessing.get_context('spawn')
+  shares = machine.shares(machine.cores(), workers or 1)
+  pool = futures.ProcessPoolExecutor(
+    workers or 1, context, _prepare, (shares, context.Value('i'))
+  )
+  try:
+    with signals.handled(), signals.interruptible():
+      tasks = [pool.submit(function, *each) for each in zip(*arguments)]
+      for done in futures.as_completed(tasks):
+        yield done.result()
+  except futures.BrokenExecutor as e:
+    raise errors.RunError(
+      'A process was killed, as happens when memory runs out; the same command '
+      'goes on.'
+    ) from e
+  finally:
+    for process in multiprocessing.active_children():
+      process.terminate()
+    pool.shutdown(cancel_futures=True)
 
 
 def criteria(

@@ -193,6 +193,25 @@ def selection(losses: Sequence[float], budget: int) -> np.ndarray:
   return (np.bincount(alike, chances) / np.bincount(alike))[alike]
 
 
+def block_selection(losses: Sequence[float], budget: int) -> np.ndarray:
+  """Returns how likely each trial is the best of a block of `budget` trials.
+
+  Blocks are successive trials, which are as evenly spread as all of them; so
+  few trials are ever selected, and repeated.
+
+  Args:
+    losses: As `selection` takes them.
+    budget: Trials of a block, a divisor of the number of trials.
+
+  Returns:
+    Probabilities that add up to 1, [trials].
+  """
+  ranked = np.where(np.isfinite(losses), losses, np.inf).reshape(-1, budget)
+  found = np.zeros(ranked.shape)
+  found[np.arange(len(ranked)), ranked.argmin(axis=1)] = 1 / len(ranked)
+  return found.ravel()
+
+
 @dataclasses.dataclass(frozen=True)
 class Scores:
   """The scores of a method.

@@ -17,7 +17,7 @@ from typing import Any
 
 from tff_adaptive import errors
 
-# Of the board's rules: workloads, protocol and score.
+# Of entries' files.
 VERSION = 1
 # The profile by which methods are compared; the other is printed beside it.
 HEADLINE = 'cross_device'
@@ -43,7 +43,7 @@ class Workload:
       examples, 'test' for a task whose test data is the problem itself.
     loss: What is driven down; a mean over examples in all workloads.
     profile: The cost profile of the headline.
-    version: Raised when anything else of it changes.
+    version: That of the board, which says how methods are tuned on it.
     files: Whether it reads files (--cache_dir).
     traits: What is known of such a problem beforehand, keys of `TRAITS`.
   """
@@ -116,7 +116,7 @@ TRAITS = {
 }
 _FEW_STEPS = {'examples_per_client': 5}
 _SYNTHETIC = {'alpha': 1.0, 'beta': 1.0}
-CORE: Sequence[Workload] = (
+TEN: Sequence[Workload] = (
   Workload(
     name='quadratics', task='quadratics', options=_FEW_STEPS, cohort=10,
     rounds=100, split='test',
@@ -170,6 +170,106 @@ CORE: Sequence[Workload] = (
     traits=('inputs', 'once'),
   ),
 )  # fmt: skip
+
+
+def _second(
+  name: str,
+  task: str,
+  options: Mapping[str, Any],
+  cohort: int,
+  rounds: int,
+  traits: Sequence[str],
+) -> Workload:
+  """Returns a workload of version 2."""
+  split = 'test' if task == 'quadratics' else 'examples'
+  return Workload(
+    name=name, task=task, options=options, cohort=cohort, rounds=rounds,
+    split=split, version=2, traits=traits,
+  )  # fmt: skip
+
+
+def _quadratic(
+  name: str,
+  cohort: int,
+  *traits: str,
+  steps: int = 5,
+  rounds: int = 50,
+  **options: Any,
+) -> Workload:
+  options = {'examples_per_client': steps, **options}
+  return _second(
+    f'quadratics_{name}', 'quadratics', options, cohort, rounds, traits
+  )
+
+
+def _synthetic(
+  name: str, cohort: int, *traits: str, **options: Any
+) -> Workload:
+  options = {'smallest_client': 20, 'largest_client': 200, **options}
+  return _second(
+    f'synthetic_{name}', 'fedprox_synthetic', options, cohort, 50, traits
+  )
+
+
+_TEXTS = {'words': 500, 'tags': 30, 'examples_per_client': 20}
+_HEAVY = {'noise': 1.0, 'noise_law': 'student_t'}
+# Families of the ten of version 1: dimension, skew, noise, cohort,
+# participation and sizes of clients.
+CORE: Sequence[Workload] = (
+  _quadratic('small', 5, 'inputs', 'few', dimensions=10, condition=10.0),
+  _quadratic('wide', 10, 'inputs', rounds=100, dimensions=500),
+  _quadratic('steep', 10, 'inputs', rounds=100, condition=1000.0),
+  _quadratic('apart', 10, 'inputs', num_clients=100, spread=3.0, steps=20),
+  _quadratic('noisy', 5, 'few', spread=0.3, noise=1.0),
+  _quadratic('tails', 5, 'heavy', 'few', spread=0.3, **_HEAVY),
+  _quadratic(
+    'tails_full', 20, 'heavy', 'inputs', 'full', dimensions=20, **_HEAVY
+  ),
+  _synthetic('alike', 10, alpha=0.0, beta=0.0),
+  _synthetic(
+    'unlike', 5, 'inputs', 'few', num_clients=50, alpha=1.0, beta=1.0
+  ),
+  _synthetic('full', 10, 'inputs', 'full', num_clients=10),
+  _synthetic('sizes', 10, 'inputs', smallest_client=5, largest_client=500),
+  _second(
+    'hospitals_sorted', 'hospitals', {'mixing': 0.0}, 8, 50, ('inputs', 'full')
+  ),
+  _second('hospitals_few', 'hospitals', {'mixing': 6.0}, 3, 50, ('few',)),
+  _second(
+    'tags_skewed', 'zipf_tags', {**_TEXTS, 'alpha': 0.1}, 10, 50,
+    ('sparse', 'labels'),
+  ),
+  _second(
+    'tags_crowd', 'zipf_tags',
+    {**_TEXTS, 'num_clients': 1000, 'examples_per_client': 10}, 20, 50,
+    ('sparse', 'once'),
+  ),
+  _second(
+    'digits_two_labels', 'digits',
+    {'partition': 'classes', 'examples_per_client': 40}, 5, 50,
+    ('labels', 'few'),
+  ),
+  _second(
+    'digits_turned', 'digits',
+    {
+      'partition': 'iid', 'feature_skew': 'noisy_rotation',
+      'examples_per_client': 40,
+    },
+    5, 50, ('inputs', 'few'),
+  ),
+  _second(
+    'autoencoder_skewed', 'digits_autoencoder', {'alpha': 0.1}, 5, 50,
+    ('labels', 'few'),
+  ),
+  _second(
+    'autoencoder_crowd', 'digits_autoencoder',
+    {'num_clients': 100, 'partition': 'iid'}, 10, 100, (),
+  ),
+  _second(
+    'text_own', 'markov_text',
+    {'own': 0.6, 'examples_per_client': 10}, 5, 50, ('inputs', 'few'),
+  ),
+)  # fmt: skip
 # With 1000, evaluations would take half as long as training.
 _FEW = {'num_validation_examples': 500}
 FEDERATED: Sequence[Workload] = (
@@ -209,7 +309,8 @@ QUICK = ('quadratics', 'synthetic', 'hospitals')
 GROUPS: Mapping[str, Sequence[Workload]] = {
   'core': CORE,
   'federated': FEDERATED,
-  'twins': [w.twin for w in CORE],
+  'ten': TEN,
+  'twins': [w.twin for w in TEN],
 }
 _TABLE = {w.name: w for group in GROUPS.values() for w in group}
 
@@ -228,3 +329,18 @@ def choose(text: str) -> list[Workload]:
       )
     found |= {w.name: w for w in GROUPS.get(name) or [_TABLE[name]]}
   return list(found.values())
+
+
+def version_of(chosen: Sequence[Workload]) -> int:
+  """Returns the version of the board that workloads are of.
+
+  Raises:
+    SettingsError: If they are of several.
+  """
+  by_version = {w.version: w.name for w in chosen}
+  if len(by_version) > 1:
+    raise errors.SettingsError(
+      '--workloads of two versions of the board cannot be entered together, '
+      f'such as {" and ".join(by_version.values())}.'
+    )
+  return next(iter(by_version))

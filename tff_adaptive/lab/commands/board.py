@@ -47,8 +47,8 @@ def build_options() -> options_lib.Options:
       'workloads',
       str,
       None,
-      'Workloads, with commas between, or the groups core, federated and '
-      'twins; core unless given.',
+      'Workloads, with commas between, or the groups core (version 2 of the '
+      'board), ten, federated and twins (version 1); core unless given.',
     ),
     _flag(
       'quick',
@@ -127,10 +127,11 @@ def main(arguments: Sequence[str]) -> int:
     return verify.verify(entry, root, *_options(values))
   submissions = _submissions(values, command == 'baselines')
   chosen = _workloads(values)
-  protocol = runner.QUICK if values['quick'] else runner.FULL
+  version = workloads_lib.version_of(chosen)
+  protocol = runner.QUICK if values['quick'] else runner.PROTOCOLS[version]
   if values['algorithm'] is not None:
     runner.Runner(submissions[0], chosen, root, *_options(values)).check()
-  folder = output / 'entries'
+  folder = output / entries.FOLDERS[version]
   recorded = pathlib.Path(values['recorded_dir'])
   # Before hours of running: a file that cannot be used is an error at once.
   targets = None

@@ -8,7 +8,6 @@ interrupted runs continue from their checkpoints.
 """
 
 import contextlib
-import itertools
 import multiprocessing
 import signal
 import sys
@@ -189,14 +188,6 @@ def _folder(sweep: flags.Sweep) -> Iterator[files.RunFolder]:
       yield inside
 
 
-def shares(cores: Sequence[int], count: int) -> list[list[int]]:
-  """Divides cores among processes, which share them if there are too few."""
-  if count >= len(cores):
-    return [[cores[k % len(cores)]] for k in range(count)]
-  bounds = [len(cores) * k // count for k in range(count + 1)]
-  return [list(cores[a:b]) for a, b in itertools.pairwise(bounds)]
-
-
 class _Workers:
   """Worker processes on this machine, each on its share of the cores.
 
@@ -208,7 +199,7 @@ class _Workers:
     self._sweep, self._study = sweep, study
     self._context = multiprocessing.get_context('spawn')
     count = sweep.options['workers'] or 1
-    self._shares = shares(machine.cores(), count)
+    self._shares = machine.shares(machine.cores(), count)
     # Process and the end of its pipe, by index of its share.
     self._running: dict[int, tuple[Any, Any]] = {}
 

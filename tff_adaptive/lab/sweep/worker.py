@@ -208,7 +208,7 @@ def run(
       reason = f'{type(e).__name__}: {last[:300]}'
       return outcome_of(point, outcomes.FAILED, reason)
     finally:
-      _clean_up()
+      clean_up()
 
 
 def _is_of_the_sweep(error: Optional[BaseException]) -> bool:
@@ -288,7 +288,7 @@ _traces_before = 0
 _traces_frozen = -1
 
 
-def _clean_up() -> None:
+def clean_up() -> None:
   """Frees the memory that Keras holds for a run's models.
 
   Compiled functions are kept, as the next run needs them, until so many rounds
@@ -367,6 +367,18 @@ def _discard_checkpoints(point: grids.Point) -> None:
     print(e, file=sys.stderr)
 
 
+def prepare(cores: Sequence[int]) -> None:
+  """Prepares a worker process, which ends with its parent.
+
+  Args:
+    cores: The cores to compute on.
+  """
+  machine.use_cores(cores)
+  # As the command line does.
+  gc.set_threshold(20_000, 20, 20)
+  _end_with_parent()
+
+
 def serve(connection: Any, sweep: flags.Sweep, cores: Sequence[int]) -> None:
   """Runs a worker process; its main function.
 
@@ -375,10 +387,7 @@ def serve(connection: Any, sweep: flags.Sweep, cores: Sequence[int]) -> None:
     sweep: The sweep.
     cores: The cores to compute on.
   """
-  machine.use_cores(cores)
-  # As the command line does.
-  gc.set_threshold(20_000, 20, 20)
-  _end_with_parent()
+  prepare(cores)
   try:
     with contextlib.suppress(stopping.Stopped, KeyboardInterrupt):
       work(

@@ -30,6 +30,8 @@ class LocalAmsgrad(protocol.LocalOptimizer):
 
   uses_batch = False
   fixed = frozenset({'epsilon'})
+  # In a process v and v_max are received, and the server's start at epsilon.
+  in_state = frozenset({'learning_rate', 'beta_1', 'beta_2', 'epsilon'})
 
   learning_rate: parameters.Positive = 0.001
   """Step size, in units of x."""

@@ -152,6 +152,18 @@ class TensorModel(local_model.CarriedModel):
     )
     return carry._replace(others=others), evaluated
 
+  def loss(
+    self, weights: structures.ModelWeights, batch: structures.Examples
+  ) -> tf.Tensor:
+    """Returns the loss of a batch as in evaluation, scalar."""
+    return self._pass(
+      'loss',
+      self.begin(weights),
+      lambda: autograph.call(
+        masking.forward, self._model, batch, training=False
+      ),
+    )[0]
+
   def loss_somewhere(self, batch: structures.Examples) -> tf.Tensor:
     """Returns the loss of a batch, scalar, at random weights."""
     self.set_seed(lambda: tf.constant([0, 0]))

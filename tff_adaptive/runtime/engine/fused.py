@@ -246,7 +246,7 @@ class Fold:
         leaf: tf.gather(tf.concat(own, axis=0), order)
         for leaf, own in zip(self.inputs, zip(*parts))
       }
-      return self._added(state, shared, clients)
+      return self.added(state, shared, clients)
 
     specs = specs_of(self.state + self.shared)
     specs.append(tf.TensorSpec([sum(n for n, _ in sizes)], tf.int32))
@@ -254,7 +254,7 @@ class Fold:
       specs += stacked_specs_of(self.inputs, size)
     return _trace(f'{self._name}_of_groups', body, specs)
 
-  def _added(
+  def added(
     self,
     state: dict[nodes_lib.Leaf, tf.Tensor],
     shared: dict[nodes_lib.Leaf, tf.Tensor],

@@ -135,7 +135,7 @@ class Invocation:
           phase.together = None
           self._say_alone(phase)
           return
-        except lockstep.CannotVectorize as e:
+        except failures.CannotVectorize as e:
           phase.alone_because = str(e)
           phase.together = None
       self._say_alone(phase)

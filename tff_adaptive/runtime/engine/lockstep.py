@@ -9,23 +9,20 @@ import contextlib
 import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
 from tff_adaptive import cohorts
 from tff_adaptive import vectorizing
+from tff_adaptive.runtime import failures
 from tff_adaptive.runtime import tff_functions
 from tff_adaptive.runtime.engine import dataset_cache
 from tff_adaptive.runtime.engine import fused as fused_lib
 from tff_adaptive.runtime.engine import nodes as nodes_lib
 
 _Values: TypeAlias = dict[nodes_lib.Leaf, tf.Tensor]
-
-
-class CannotVectorize(Exception):
-  """Raised where clients must train one at a time; its text is the reason."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +79,7 @@ def joined(
   for variant in data:
     rows = variant.rows
     if rows is None:
-      raise CannotVectorize('the batches of a client are not known beforehand')
+      raise failures.CannotVectorize('the batches of a client are not known beforehand')
     found.append(rows)
   first = found[0]
   if not only_own and all(
@@ -104,10 +101,10 @@ def joined(
     r.batch_size != size and n > r.batch_size
     for r, n in zip(found, sizes, strict=True)
   ):
-    raise CannotVectorize('clients have batches of different sizes')
+    raise failures.CannotVectorize('clients have batches of different sizes')
   shapes = {tuple(c.shape[1:] for c in rows.components) for rows in found}
   if len(shapes) > 1:
-    raise CannotVectorize('clients have examples of different shapes')
+    raise failures.CannotVectorize('clients have examples of different shapes')
   ends = list(itertools.accumulate(sizes))
   appended = rounded_up(ends[-1]) - ends[-1] if few_sizes else 0
   with tf.device('/device:CPU:0'):
@@ -229,18 +226,18 @@ class Together:
       node for node in fused.nodes if any(leaf in data for leaf in node.inputs)
     ]
     if not readers:
-      raise CannotVectorize('')
+      raise failures.CannotVectorize('')
     if len(data) != 1:
-      raise CannotVectorize('clients have several datasets each')
+      raise failures.CannotVectorize('clients have several datasets each')
     self._forms: list[cohorts.CohortForm] = []
     for node in readers:
       if node.graph is None or node.graph.cohort_form is None:
-        raise CannotVectorize('the computation is not one of this package')
+        raise failures.CannotVectorize('the computation is not one of this package')
       self._forms.append(node.graph.cohort_form)
     if fused.ordered or any(
       leaf.spec.dtype == tf.variant for leaf in fused.outputs
     ):
-      raise CannotVectorize('clients must run one by one, in their order')
+      raise failures.CannotVectorize('clients must run one by one, in their order')
     (self.data,) = data
     self.shared = [x for x in fused.inputs if x.node.site is nodes_lib.SERVER]
     self.own = [
@@ -288,7 +285,7 @@ class Together:
         self._is_checked = True
     except Exception as e:  # pylint: disable=broad-exception-caught
       # An error of the model itself is raised once a client trains alone.
-      raise CannotVectorize(vectorizing.reason(e)) from e
+      raise failures.CannotVectorize(vectorizing.reason(e)) from e
     return self._functions[key]
 
   def _traced(
@@ -336,7 +333,6 @@ class Together:
     shared: _Values = dict(zip(self.shared, tensors))
     stacked: _Values = dict(zip(self.own, tensors[len(self.shared) : cut]))
     for node in self._fused.nodes:
-      wanted = range(len(node.specs))
       if self.data in node.inputs:
         assert node.graph is not None and node.graph.cohort_form is not None
         made: Sequence[tf.Tensor] = node.graph.cohort_form(
@@ -345,36 +341,58 @@ class Together:
           batches,
         )
       else:
-        made = _each(node, wanted, shared, stacked, clients)
+        made = each(node, shared, stacked, clients)
       stacked.update(zip(node.leaves, made, strict=True))
     return [stacked[leaf] for leaf in self._fused.outputs]
 
 
-def _each(
-  node: nodes_lib.Node,
-  wanted: Sequence[int],
-  shared: _Values,
-  stacked: _Values,
-  clients: int,
+def each(
+  node: nodes_lib.Node, shared: _Values, stacked: _Values, count: int
 ) -> Sequence[tf.Tensor]:
-  """Adds another node of the clients, such as a product with a weight."""
+  """Adds a node for several clients, such as a product with a weight.
+
+  Args:
+    node: The node.
+    shared: Tensors that are the same for all, by leaf.
+    stacked: Tensors of each, [count, ...].
+    count: The number of clients.
+  """
   assert node.build is not None
   build: Callable[..., Sequence[tf.Tensor]] = node.build
+  wanted = range(len(node.specs))
   own = [leaf for leaf in node.inputs if leaf in stacked]
   if not own:
     made = build([shared[leaf] for leaf in node.inputs], wanted)
-    return [tf.repeat(t[tf.newaxis], clients, axis=0) for t in made]
+    return [tf.repeat(t[tf.newaxis], count, axis=0) for t in made]
 
   def one(values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     # Of this function's own graph, as imported graphs want their inputs.
     known = {x: tf.identity(shared[x]) for x in node.inputs if x in shared}
-    known.update(zip(own, values))
+    known.update(zip(own, map(tf.identity, values)))
     return list(build([known[leaf] for leaf in node.inputs], wanted))
 
-  values = [stacked[leaf] for leaf in own]
+  return map_each(one, [stacked[leaf] for leaf in own], node.specs)
+
+
+def map_each(
+  function: Callable[[Any], list[tf.Tensor]],
+  stacked: Any,
+  specs: Sequence[tf.TensorSpec],
+) -> list[tf.Tensor]:
+  """Maps a function of one client's tensors over stacked ones."""
   try:
-    return tf.vectorized_map(one, values, fallback_to_while_loop=False)
+    return tf.vectorized_map(function, stacked, fallback_to_while_loop=False)
   except ValueError:
     # TFF's conditions, as in clipping, have branches that must run for one
     # client alone.
-    return tf.map_fn(one, values, fn_output_signature=list(node.specs))
+    return tf.map_fn(function, stacked, fn_output_signature=list(specs))
+
+
+def check_forms(
+  of_phases: Sequence[Any], components: Sequence[tf.Tensor]
+) -> None:
+  """Checks the cohort forms of all phases, as `CohortForm.check` does."""
+  for phase in of_phases:
+    for node in phase.client.nodes:
+      if node.graph is not None and node.graph.cohort_form is not None:
+        node.graph.cohort_form.check(components)

@@ -13,6 +13,7 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 
+from tff_adaptive.runtime import failures
 from tff_adaptive.runtime.engine import fused
 from tff_adaptive.runtime.engine import lockstep
 from tff_adaptive.runtime.engine import nodes as nodes_lib
@@ -45,7 +46,7 @@ class Phase:
   def __post_init__(self) -> None:
     try:
       self.together = lockstep.Together(self.client)
-    except lockstep.CannotVectorize as e:
+    except failures.CannotVectorize as e:
       self.alone_because = str(e)
 
   @functools.cached_property

@@ -38,7 +38,11 @@ class _Part:
 
 
 class Signature:
-  """Converts a computation's arguments to tensors, and its results back."""
+  """Converts a computation's arguments to tensors, and its results back.
+
+  Attributes:
+    parts: The unplaced and placed parts of the argument.
+  """
 
   def __init__(
     self,
@@ -53,12 +57,12 @@ class Signature:
       type_signature: Its type, which names Python containers.
       datasets: Cache of datasets.
     """
-    self._parts: list[_Part] = []
+    self.parts: list[_Part] = []
     self._split: _Split = lambda value, out: None
     if type_signature.parameter is not None:
       members: list[tff.Type] = []
       self._split = _compile_parts(type_signature.parameter, members)
-      self._parts = [
+      self.parts = [
         _Part(
           node.site is nodes_lib.CLIENT,
           [leaf.slot for leaf in node.leaves],
@@ -80,10 +84,10 @@ class Signature:
       TypeError: If a value at clients is not a list.
       ValueError: If values at clients have different lengths.
     """
-    if not any(part.at_clients for part in self._parts):
+    if not any(part.at_clients for part in self.parts):
       return None
     counts = set()
-    for part, value in zip(self._parts, self._split_argument(argument)):
+    for part, value in zip(self.parts, self._split_argument(argument)):
       if part.at_clients:
         if not isinstance(value, (list, tuple)):
           raise TypeError(
@@ -109,7 +113,7 @@ class Signature:
     Raises:
       TypeError: If a value has the wrong type; the message names the client.
     """
-    for part, value in zip(self._parts, self._split_argument(argument)):
+    for part, value in zip(self.parts, self._split_argument(argument)):
       if part.at_clients:
         for index, (local, one) in enumerate(zip(clients, value)):
           leaves: list[tf.Tensor] = []

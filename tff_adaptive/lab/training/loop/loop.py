@@ -163,6 +163,31 @@ class Clock:
     return time.perf_counter() - self._start
 
 
+def charge(
+  row: dict[str, Any], parts: Parts, number: int, before: Mapping[str, Any]
+) -> None:
+  """Adds to a round's row what was sent, and the clients' virtual time.
+
+  Args:
+    row: The row, with the process' columns; changed in place.
+    parts: The run's.
+    number: The round's number.
+    before: The row of the round before.
+  """
+  traffic = parts.rounds.traffic
+  if traffic is not None:
+    row['bytes_down'] = traffic.down
+    row.setdefault('bytes_up', traffic.up)
+  row.update(parts.columns(number))
+  if (
+    availability.ROUND_SECONDS in row
+    and metric_names.VIRTUAL_SECONDS not in row
+  ):
+    total = float(before.get(metric_names.VIRTUAL_SECONDS) or 0)
+    total += row[availability.ROUND_SECONDS]
+    row[metric_names.VIRTUAL_SECONDS] = round(total, 6)
+
+
 class Training:
   """The training of one run.
 
@@ -384,19 +409,7 @@ class Training:
       **values,
       **clock.columns,
     }
-    if self._rounds.traffic is not None:
-      row['bytes_down'] = self._rounds.traffic.down
-      row.setdefault('bytes_up', self._rounds.traffic.up)
-    row.update(self._parts.columns(number))
-    if (
-      availability.ROUND_SECONDS in row
-      and metric_names.VIRTUAL_SECONDS not in row
-    ):
-      before = float(
-        self._records.rows[-1].get(metric_names.VIRTUAL_SECONDS) or 0
-      )
-      total = before + row[availability.ROUND_SECONDS]
-      row[metric_names.VIRTUAL_SECONDS] = round(total, 6)
+    charge(row, self._parts, number, self._records.rows[-1])
     return row
 
   def _evaluate(

@@ -146,7 +146,7 @@ class LearningRounds(Rounds):
   def run(self, cohort: Sequence[str], datasets: Sequence[Any]) -> Columns:
     if not cohort:
       return self._nobody()
-    return self._columns(self._step(cohort, list(datasets)))
+    return self.columns(self._step(cohort, list(datasets)))
 
   def _step(self, cohort: Sequence[str], *arguments: Any) -> Any:
     """Runs a round of the process, and keeps what it returns.
@@ -172,7 +172,7 @@ class LearningRounds(Rounds):
     self.step_records = records.step_rows(cohort, output.metrics)
     return output.metrics
 
-  def _columns(self, metrics: Any) -> Columns:
+  def columns(self, metrics: Any) -> Columns:
     """Returns `columns_of`, with `bytes_up` if updates need fewer bits."""
     columns = columns_of(metrics)
     bits = columns.pop('clients/update_bits', None)

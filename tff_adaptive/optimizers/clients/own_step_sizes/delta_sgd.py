@@ -36,7 +36,7 @@ class DeltaSgd(protocol.LocalOptimizer):
   theta_0)) and in adding 1e-8 to eta; this follows the paper.
   """
 
-  fixed = frozenset({'eta_0', 'theta_0', 'max_step_size'})
+  fixed = frozenset({'theta_0', 'max_step_size'})
 
   gamma: parameters.Positive = 2.0
   """Scale of the curvature term; gamma / 2 = 1 corresponds to the damping of 1
@@ -98,7 +98,7 @@ class DeltaSgd(protocol.LocalOptimizer):
       'theta_k = eta_k / eta_(k-1)\n'
       'x_(k+1) = x_k - eta_k g_k\n'
       f'with the gradients of batch {batch}{masks}\n'
-      f'from eta_0 = {self._first_step_size:g}, theta_0 = {self.theta_0:g}\n'
+      f'from eta = {self._first_step_size:g}, theta = {self.theta_0:g}\n'
       + self.values
     )
 
@@ -112,6 +112,16 @@ class DeltaSgd(protocol.LocalOptimizer):
     state['distance'] = tf.constant(0.0)
     state['previous'] = tree.zeros(specs)
     return state
+
+  def set_hparams(
+    self, state: structures.OptimizerState, hparams: structures.HParams
+  ) -> structures.OptimizerState:
+    state = super().set_hparams(state, hparams)
+    first = state['eta_0']
+    if self.max_step_size is not None:
+      first = tf.minimum(first, self.max_step_size)
+    eta = tf.where(tf.equal(state['step'], 0), first, state['eta'])
+    return collections.OrderedDict(state, eta=eta)
 
   def next(
     self,

@@ -1,0 +1,250 @@
+"""Runs of a workload that differ in settings alone, trained together.
+
+With one seed they have the same cohorts, batches and first weights, and where
+they share a graph they differ only in numbers of the server's state: a round of
+all is one call of a `runtime` ensemble, and so is their evaluation.
+"""
+
+import collections
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tff_adaptive import errors
+from tff_adaptive import runtime
+from tff_adaptive import structures
+from tff_adaptive import vectorizing
+from tff_adaptive.lab.board import records as records_lib
+from tff_adaptive.lab.sweep import grids
+from tff_adaptive.lab.sweep import outcomes
+from tff_adaptive.lab.sweep import worker
+from tff_adaptive.lab.training import experiment
+from tff_adaptive.lab.training import parts as parts_lib
+from tff_adaptive.lab.training import reuse
+from tff_adaptive.lab.training.loop import loop
+from tff_adaptive.lab.training.participation import cohorts
+from tff_adaptive.processes.local import local_model
+from tff_adaptive.processes.local import tensor_model
+
+# Memory for weights, gradients and states of the clients that train at once.
+_BYTES = 1 << 30
+_COPIES = 8
+
+_Group = Sequence[tuple[grids.Point, parts_lib.Built]]
+
+
+def train(
+  points: Sequence[grids.Point], divergence_factor: float
+) -> dict[str, records_lib.Record]:
+  """Trains runs of one task, seed and length together.
+
+  Args:
+    points: The runs.
+    divergence_factor: As `worker.Watch` takes it.
+
+  Returns:
+    The records by name, of those that can be trained together.
+
+  Raises:
+    SettingsError: If the task cannot be created.
+    RunError: If its data cannot be read.
+  """
+  experiment.set_runtime(points[0].settings)
+  task = experiment.create_task(points[0].settings)
+  groups = collections.defaultdict(list)
+  for point in points:
+    try:
+      built = experiment.build(point.settings, task)
+    except errors.SettingsError:  # The method cannot train such a model.
+      continue
+    groups[id(built.process)].append((point, built))
+  found: dict[str, records_lib.Record] = {}
+  for group in groups.values():
+    size = sum(
+      np.asarray(leaf).nbytes
+      for leaf in tf.nest.flatten(reuse.template(group[0][1].process))
+    )
+    clients = points[0].settings.clients_per_round
+    most = max(1, _BYTES // (_COPIES * size * clients))
+    for start in range(0, len(group), most):
+      try:
+        found |= _train(task, group[start : start + most], divergence_factor)
+      except (runtime.CannotVectorize, runtime.ClientFailure, tf.errors.OpError):
+        break
+  return found
+
+
+def _train(
+  task: Any, group: _Group, divergence_factor: float
+) -> dict[str, records_lib.Record]:
+  """Trains runs of one graph.
+
+  Raises:
+    CannotVectorize: If they cannot be trained together.
+    OpError: If a client or the server of one of them fails.
+  """
+  settings = group[0][0].settings
+  clients = task.datasets.train_data.client_ids
+  parts = parts_lib.make(
+    settings,
+    task,
+    group[0][1],
+    cohorts.cohorts_of(settings, clients),
+    experiment.training_data,
+  )
+  rounds = _Rounds(task, parts, group)
+  runs = [_Run(divergence_factor) for _ in group]
+  intervals = loop.Intervals(
+    total_rounds=settings.total_rounds,
+    rounds_per_eval=settings.rounds_per_eval,
+    rounds_per_checkpoint=settings.rounds_per_checkpoint,
+  )
+  for number in range(settings.total_rounds + 1):
+    columns: Sequence[Mapping[str, Any]] = [{}] * len(runs)
+    if number:
+      columns = rounds.run(number)
+    if not number or intervals.evaluates(number):
+      losses = rounds.losses(number)
+      for run, loss in zip(runs, losses, strict=True):
+        run.values = {'validation/loss': float(loss)}
+    for run, own in zip(runs, columns, strict=True):
+      run.add(parts, number, own)
+    if all(run.is_over for run in runs):
+      break
+  return {
+    point.name: records_lib.of_rows(
+      run.rows,
+      point.settings.configuration.gradients_per_step,
+      run.status,
+    )
+    for (point, _), run in zip(group, runs, strict=True)
+  }
+
+
+class _Run:
+  """The rows of a run, until it diverges.
+
+  Attributes:
+    rows: As those of metrics.csv.
+    status: How it ended, or would end now.
+    values: The columns of an evaluation that is due.
+  """
+
+  def __init__(self, divergence_factor: float):
+    self._watch = worker.Watch(divergence_factor=divergence_factor)
+    self.rows: list[dict[str, Any]] = []
+    self.values: dict[str, Any] = {}
+    self.status = outcomes.FINISHED
+
+  @property
+  def is_over(self) -> bool:
+    return self.status != outcomes.FINISHED
+
+  def add(
+    self, parts: loop.Parts, number: int, columns: Mapping[str, Any]
+  ) -> None:
+    """Adds the row of a round."""
+    row = {'round': number, **columns, **self.values}
+    self.values = {}
+    if self.is_over:
+      return
+    if number:
+      loop.charge(row, parts, number, self.rows[-1])
+    self.rows.append(row)
+    try:
+      self._watch.look_back([row])
+    except worker.DivergedError:
+      self.status = outcomes.DIVERGED
+
+
+def _ensembles(process: Any) -> Sequence[Any]:
+  return [
+    runtime.create_ensemble(computation)
+    for computation in (process.next, process.get_model_weights)
+  ]
+
+
+class _Rounds:
+  """Rounds of several states."""
+
+  def __init__(self, task: Any, parts: loop.Parts, group: _Group):
+    process = group[0][1].process
+    self._parts, self._count = parts, len(group)
+    self._next, self._weights = reuse.of_process(process, _ensembles)
+    template = reuse.template(process)
+    first = parts.rounds.model_weights()
+    states = [
+      self._next.leaves_of(0, built.components.first_state(template, first))
+      for _, built in group
+    ]
+    self._states = [tf.constant(np.stack(leaves)) for leaves in zip(*states)]
+    self._losses = reuse.beside(
+      parts.evaluator, 'losses', lambda: _losses_of(task.model_fn)
+    )
+    # What clients keep, [states, ...], by id.
+    self._kept: dict[str, list[tf.Tensor]] = {}
+    self._fresh = None
+    if (fresh := getattr(process, 'initialize_client_state', None)) is not None:
+      self._fresh = [
+        tf.repeat(tf.constant(leaf)[tf.newaxis], self._count, axis=0)
+        for leaf in self._next.leaves_of(1, fresh())
+      ]
+
+  def run(self, number: int) -> Sequence[Mapping[str, Any]]:
+    """Runs a round; returns each state's columns of metrics.csv."""
+    cohort = self._parts.cohort_fn(number)
+    if not cohort:
+      return [{'clients/count': 0}] * self._count
+    data = self._parts.clients.for_round(number, cohort)
+    if data.failures:
+      raise runtime.CannotVectorize('data of a client cannot be read')
+    kept: Sequence[tf.Tensor] = []
+    if self._fresh is not None:
+      own = [self._kept.get(client, self._fresh) for client in cohort]
+      kept = [tf.stack(leaves, axis=1) for leaves in zip(*own)]
+    outputs = self._next(self._states, kept, data.batches)
+    self._states = outputs.parts[0]
+    if self._fresh is not None:
+      each = zip(*(tf.unstack(leaf, axis=1) for leaf in outputs.parts[1]))
+      self._kept.update(zip(cohort, map(list, each), strict=True))
+    metrics = outputs.value.metrics
+    return [
+      self._parts.rounds.columns(
+        tf.nest.map_structure(lambda leaf, i=i: leaf[i], metrics)
+      )
+      for i in range(self._count)
+    ]
+
+  def losses(self, number: int) -> np.ndarray:
+    """Returns each state's loss on the validation data."""
+    batches = list(self._parts.splits.validation(number))
+    whole = tf.nest.map_structure(lambda *b: tf.concat(b, axis=0), *batches)
+    weights = self._weights(self._states).value
+    return np.asarray(self._losses(weights, whole))
+
+
+def _losses_of(model_fn: local_model.Model) -> Any:
+  """Builds the function from several models' weights, stacked, to losses."""
+
+  def losses(
+    weights: structures.ModelWeights, batch: structures.Examples
+  ) -> tf.Tensor:
+    model = tensor_model.TensorModel(model_fn)
+    count = tf.nest.flatten(weights)[0].shape[0]
+    return vectorizing.over_clients(
+      count, lambda own: model.loss(own, batch), weights
+    )
+
+  def call(
+    weights: structures.ModelWeights, batch: structures.Examples
+  ) -> tf.Tensor:
+    try:
+      with vectorizing.quietly():
+        return traced(weights, batch)
+    except (TypeError, ValueError) as e:
+      raise runtime.CannotVectorize(vectorizing.reason(e)) from e
+
+  traced = tf.function(losses, autograph=False)
+  return call

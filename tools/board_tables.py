@@ -29,7 +29,7 @@ FOLDER = _ROOT / 'results' / 'board'
 # group's workloads.
 GROUPS = {
   group: [workload.name for workload in workloads.GROUPS[group]]
-  for group in ('core', 'federated')
+  for group in ('core', 'ten', 'federated')
 }
 
 
@@ -43,7 +43,8 @@ def board_of(group: str) -> leaderboard.Leaderboard:
   Raises:
     SettingsError: If an entry, or the targets, cannot be read.
   """
-  known, complaints = entries.find(FOLDER / 'entries')
+  version = workloads.version_of(workloads.GROUPS[group])
+  known, complaints = entries.find(FOLDER / entries.FOLDERS[version])
   if complaints:
     raise errors.SettingsError(' '.join(complaints))
   targets = references.read(references.FROZEN)
@@ -54,7 +55,7 @@ def tables_of(group: str) -> dict[str, str]:
   """Renders the tables of a group as CSV, by the names of their files."""
   board = board_of(group)
   tables = {'': leaderboard.main_table(board)}
-  if group == 'core':
+  if group != 'federated':
     tables['_apart'] = leaderboard.apart_table(board)
     tables['_cases'] = leaderboard.case_table(board)
   return {f'{group}{n}.csv': page.as_csv(table) for n, table in tables.items()}
@@ -66,7 +67,7 @@ def main() -> None:
     for name, text in tables_of(group).items():
       files.write_atomically(FOLDER / name, text.encode('utf-8'))
     drawn = page.draw(board_of(group))
-    for name in ('scores', 'budgets') if group == 'core' else ('scores',):
+    for name in ('scores', 'budgets') if group != 'federated' else ('scores',):
       image = drawing.image(drawn[name], 'svg')
       files.write_atomically(FOLDER / f'{group}_{name}.svg', image)
 

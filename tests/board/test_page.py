@@ -114,7 +114,7 @@ def test_the_agreement_of_core_and_federated_ranks(tmp_path, board):
     assert 'board.html' in page.write(tmp_path, found)
     text = ' '.join((tmp_path / 'board.html').read_text('utf-8').split())
     assert (
-      'Ranks of 4 methods on core and on federated workloads have a '
+      'Ranks of 4 methods on the ten and on federated workloads have a '
       f'correlation of {expected:.2f} (Spearman; 95 % interval {low:.2f} to '
       f'{high:.2f}).' in text
     )

@@ -14,7 +14,7 @@ _LOSSES = [0.5, 0.2, math.inf, 0.4]
 
 
 def test_tuning_and_reporting_have_different_seeds():
-  for protocol in (runner.FULL, runner.QUICK):
+  for protocol in (*runner.PROTOCOLS.values(), runner.QUICK):
     assert not {*protocol.tuning_seeds} & {*protocol.seeds}
     assert max(protocol.budgets) <= protocol.trials
 
@@ -23,6 +23,13 @@ def test_settings_that_some_budget_selects_are_repeated():
   protocol = runner.Protocol(trials=4, budgets=(2, 4))
   assert protocol.selected(_LOSSES) == [0, 1, 3]
   assert runner.Protocol(trials=4, budgets=(4,)).selected(_LOSSES) == [1]
+
+
+def test_a_budget_in_blocks_selects_the_best_of_each():
+  protocol = runner.Protocol(trials=4, budgets=(2, 4), in_blocks=True)
+  assert protocol.shares(_LOSSES, 2).tolist() == [0, 0.5, 0, 0.5]
+  assert protocol.shares(_LOSSES, 4).tolist() == [0, 1, 0, 0]
+  assert protocol.selected(_LOSSES) == [1, 3]
 
 
 def test_a_trial_counts_by_its_mean_over_tuning_seeds():

@@ -31,12 +31,12 @@ def test_names_and_hashes_are_different():
   assert len({w.name for w in _ALL}) == len(_ALL)
   assert len({w.hash for w in _ALL}) == len(_ALL)
   one = workloads.CORE[0]
-  for name, value in {'cohort': 3, 'rounds': 150, 'version': 2}.items():
+  for name, value in {'cohort': 3, 'rounds': 150, 'version': 3}.items():
     assert dataclasses.replace(one, **{name: value}).hash != one.hash
 
 
 def test_twins_differ_in_the_generators_seed_alone():
-  for one in workloads.CORE:
+  for one in workloads.TEN:
     twin = one.twin
     assert twin.options == {**one.options, 'seed': 1}
     assert (twin.task, twin.cohort, twin.rounds) == (
@@ -46,8 +46,10 @@ def test_twins_differ_in_the_generators_seed_alone():
     )
 
 
-def test_the_board_has_ten_core_workloads_and_four_with_files():
-  assert len(workloads.CORE) == 10 and not any(w.files for w in workloads.CORE)
+def test_the_board_has_twenty_core_workloads_and_four_with_files():
+  assert len(workloads.CORE) == 20 and not any(w.files for w in workloads.CORE)
+  assert {w.version for w in workloads.CORE} == {2}
+  assert len(workloads.TEN) == 10 and not any(w.files for w in workloads.TEN)
   assert len(workloads.FEDERATED) == 4
   assert all(w.files for w in workloads.FEDERATED)
 
@@ -66,8 +68,11 @@ def test_the_page_has_every_workload_as_it_is():
 
 
 def test_choosing():
-  chosen = workloads.choose('hospitals,core')
+  chosen = workloads.choose('hospitals,ten')
   assert [w.name for w in chosen[:2]] == ['hospitals', 'quadratics']
-  assert len(chosen) == 10
+  assert len(chosen) == 10 and workloads.version_of(chosen) == 1
+  assert workloads.version_of(workloads.choose('core')) == 2
+  with pytest.raises(errors.SettingsError, match='two versions'):
+    workloads.version_of(workloads.choose('core,hospitals'))
   with pytest.raises(errors.SettingsError, match="got 'hospital'"):
     workloads.choose('hospital')

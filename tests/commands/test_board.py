@@ -22,7 +22,6 @@ from tff_adaptive.lab.board import references
 from tff_adaptive.lab.board import runner
 from tff_adaptive.lab.board import workloads
 from tff_adaptive.lab.commands import command_line
-from tff_adaptive.lab.report import runs as report_runs
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _TINY = runner.Protocol(trials=4, seeds=(1, 2), budgets=(4,))
@@ -50,8 +49,13 @@ def folder_fixture(tmp_path, monkeypatch):
   sys.modules.pop('my_method', None)
 
 
-def rows_of(folder):
-  return {path: path.stat().st_mtime_ns for path in folder.rglob('metrics.csv')}
+def runs_of(folder):
+  """The finished runs that commands saved."""
+  return {
+    f'{path.parent.name}/{name}': repr(record)
+    for path in folder.glob('*-*/*.npz')
+    for name, record in records.read(path)[0].items()
+  }
 
 
 @pytest.mark.exhaustive
@@ -76,10 +80,10 @@ def test_the_guide_from_idea_to_latex(folder, capsys):
   entry = entries.read(made / 'entries' / 'pulled-quick.npz')
   _check_entry(entry)
   # Nothing is run twice, and a changed number is found by running it again.
-  before = rows_of(folder)
+  before = runs_of(made)
   again = [*shlex.split(lines[0])[2:], '--workers=0']
   assert command_line.main(again) == 0
-  assert 'recorded.' in capsys.readouterr().out and rows_of(folder) == before
+  assert 'recorded.' in capsys.readouterr().out and runs_of(made) == before
   _check_changed_numbers(made / 'entries' / 'pulled-quick.npz', capsys)
   # An entry that cannot be used is made of its runs once more.
   (made / 'entries' / 'pulled-quick.npz').write_bytes(b'PK')
@@ -87,7 +91,7 @@ def test_the_guide_from_idea_to_latex(folder, capsys):
   assert 'Left out' in capsys.readouterr().err
   again = entries.read(made / 'entries' / 'pulled-quick.npz')
   assert made_up.content(again) == made_up.content(entry)
-  assert rows_of(folder) == before
+  assert runs_of(made) == before
 
 
 def _check_entry(entry):
@@ -318,7 +322,7 @@ def test_baselines_make_the_targets_that_entries_are_placed_by(
 ):
   """From nothing: the targets, then an entry among them."""
   full = dataclasses.replace(_TINY, seeds=(1, 2, 3))
-  monkeypatch.setattr(runner, 'FULL', full)
+  monkeypatch.setitem(runner.PROTOCOLS, 1, full)
   arguments = ['--workloads=hospitals', '--workers=0', '--output_dir=made']
   assert command_line.main(['board', 'baselines', *arguments]) == 0
   assert 'targets' in capsys.readouterr().out
@@ -326,16 +330,14 @@ def test_baselines_make_the_targets_that_entries_are_placed_by(
   quality = found.quality['hospitals']
   assert quality['reference'] < quality['untrained']
   assert quality['of'] in ('fedavg', 'fedavgm', 'fedadam', 'scaffold')
-  before = rows_of(folder)
+  runs = folder / 'runs' / 'board'
+  before = runs_of(runs)
   assert command_line.main(['board', 'baselines', *arguments]) == 0
-  assert rows_of(folder) == before
+  assert runs_of(runs) == before
   # The tuning runs of a baseline are those of its entry, too.
   arguments = ['--quick', '--workers=0', '--methods=fedavg']
   assert command_line.main(['board', *arguments, '--recorded_dir=made']) == 0
-  after = rows_of(folder)
-  assert before.items() <= after.items()
-  new = [p.parent.name for p in after if p not in before]
-  assert not {'hospitals-0-seed1000', 'hospitals-1-seed1000'} & set(new)
+  assert before.items() <= runs_of(runs).items()
   assert 'FedAvg (quick)' in capsys.readouterr().out
 
 
@@ -345,7 +347,9 @@ def test_a_later_command_adds_workloads(folder, monkeypatch, capsys):
   names = ['hospitals', 'quadratics']
   small = dataclasses.replace(workloads.choose('quadratics')[0], rounds=4)
   monkeypatch.setitem(workloads._TABLE, 'quadratics', small)
-  monkeypatch.setattr(runner, 'FULL', dataclasses.replace(_TINY, seeds=(1,)))
+  monkeypatch.setitem(
+    runner.PROTOCOLS, 1, dataclasses.replace(_TINY, seeds=(1,))
+  )
   references.make(made_up.baselines(names), folder / 'made' / references.FILE)
   given = ['board', '--methods=fedavg', '--workers=0', '--recorded_dir=made']
   for name in names:
@@ -383,18 +387,14 @@ def test_a_killed_board_goes_on(folder):
     )
 
   with start() as process:
-    while process.poll() is None and len(rows_of(runs)) < 3:
-      time.sleep(0.2)
+    while process.poll() is None and not list(runs.glob('*-*/*.npz')):
+      time.sleep(0.1)
     process.kill()
   assert not list(runs.glob('entries/*'))
-  ended = {
-    path: when
-    for path, when in rows_of(runs).items()
-    if report_runs.load(path.parent).finished
-  }
+  ended = runs_of(runs)
   assert ended
   with start() as process:
     assert process.wait() == 0
-  assert ended.items() <= rows_of(runs).items()
+  assert ended.items() <= runs_of(runs).items()
   entry = entries.read(runs / 'entries' / 'fedavg-quick.npz')
   assert len(entry.records['hospitals']) == 4 + 2 + 2

@@ -327,7 +327,7 @@ def measure_table(board: Leaderboard) -> Table:
 
 @dataclasses.dataclass(frozen=True)
 class Agreement:
-  """How far ranks on core and federated workloads agree.
+  """How far ranks on the ten and on federated workloads agree.
 
   Attributes:
     correlation: Spearman's, of scores at the headline's budget.
@@ -341,7 +341,7 @@ class Agreement:
 
 
 def agreement(board: Leaderboard) -> Optional[Agreement]:
-  """Computes how far ranks on core and federated workloads agree.
+  """Computes how far ranks on the ten and on federated workloads agree.
 
   Returns:
     The agreement; `None` with fewer than three entries, or without workloads of
@@ -349,7 +349,7 @@ def agreement(board: Leaderboard) -> Optional[Agreement]:
   """
   parts = [
     [w.name for w in workloads_lib.GROUPS[group] if w.name in board.workloads]
-    for group in ('core', 'federated')
+    for group in ('ten', 'federated')
   ]
   if not all(parts) or len(board.entries) < 3:
     return None

@@ -71,7 +71,9 @@ def _render(
     lstrip_blocks=True,
   )
   return environment.from_string(_TEMPLATE.read_text('utf-8')).render(
-    version=workloads_lib.VERSION,
+    version=workloads_lib.version_of(
+      workloads_lib.choose(','.join(board.workloads))
+    ),
     profile=workloads_lib.HEADLINE,
     budget=leaderboard.HEADLINE,
     board=board,

@@ -121,6 +121,17 @@ def split(name: str) -> tuple[str, str, int]:
   return workload, setting, int(seed.removeprefix('seed'))
 
 
+def groups_of(names: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+  """Yields the workload and names of runs that train together."""
+
+  def together(name: str) -> tuple[str, int, bool]:
+    workload, setting, seed = split(name)
+    return workload, seed, setting == DEFAULT
+
+  for key, group in itertools.groupby(sorted(names, key=together), together):
+    yield key[0], list(group)
+
+
 def _create_tasks(points: Sequence[grids.Point]) -> None:
   """Creates the tasks of runs, which checks the files that they read."""
   from tff_adaptive.lab.training import experiment  # pylint: disable=g-import-not-at-top
@@ -233,15 +244,8 @@ class Runner:
     Runs of one workload, seed and length train together, and are saved.
     """
     found: dict[str, records_lib.Record] = {}
-    together = lambda name: (
-      split(name)[0],
-      split(name)[2],
-      split(name)[1] == DEFAULT,
-    )
-    for (workload, *_), group in itertools.groupby(
-      sorted(names, key=together), together
-    ):
-      known, chosen = self._records_of(workload), list(group)
+    for workload, chosen in groups_of(names):
+      known = self._records_of(workload)
       left = [name for name in chosen if name not in known]
       if left:
         known |= self._train(left)

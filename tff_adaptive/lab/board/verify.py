@@ -33,7 +33,7 @@ def verify(
     root: A folder for the runs, which are deleted afterwards.
     options: As `runner.Runner` takes them.
     shared: Likewise.
-    share: The part of the runs, at least one.
+    share: The part of the runs, at least those that train with one.
 
   Returns:
     The exit code: 1 if a run gives something else.
@@ -42,8 +42,12 @@ def verify(
     SettingsError: If files that the runs read are missing or damaged.
   """
   known = {n: r for of in entry.records.values() for n, r in of.items()}
-  count = max(1, round(share * len(known)))
-  names = random.SystemRandom().sample(sorted(known), count)
+  # Whole groups, as runs that train together may round otherwise than alone.
+  groups = [names for _, names in runner.groups_of(known)]
+  chance = random.SystemRandom()
+  chosen_groups = chance.sample(groups, max(1, round(share * len(groups))))
+  names = [name for group in chosen_groups for name in group]
+  count = len(names)
   here = entries.made_with()
   allowed = {
     workload: 0.0 if made == here else _TOLERANCE

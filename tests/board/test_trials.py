@@ -1,0 +1,98 @@
+"""Runs that train together give what each gives alone."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from tff_adaptive.lab.board import runner
+from tff_adaptive.lab.board import spaces
+from tff_adaptive.lab.board import trials
+from tff_adaptive.lab.board import workloads
+
+_OPTIONS = {'workers': 0, 'retry_failed': False}
+
+
+def runner_of(folder, method, workload, rounds, monkeypatch):
+  short = dataclasses.replace(workloads.choose(workload)[0], rounds=rounds)
+  monkeypatch.setitem(workloads._TABLE, workload, short)
+  submission = runner.Submission(method, spaces.of_method(method))
+  return runner.Runner(submission, [short], folder, _OPTIONS, {})
+
+
+def check(tmp_path, method, workload, monkeypatch, rounds=4, count=4):
+  """Compares runs together with runs alone."""
+  together = runner_of(tmp_path / 'a', method, workload, rounds, monkeypatch)
+  names = [runner.name_of(workload, trial, 1) for trial in range(count)]
+  points = [together._point(name) for name in names]
+  factor = together._options['divergence_factor']
+  found = trials.train(points, factor)
+  assert {*found} == {*names}
+  monkeypatch.setattr(trials, 'train', lambda *_: {})
+  alone = runner_of(tmp_path / 'b', method, workload, rounds, monkeypatch)
+  expected = alone.run(names)
+  for name in names:
+    one, other = found[name], expected[name]
+    assert one.status == other.status
+    assert one.untrained == pytest.approx(other.untrained, rel=1e-4)
+    np.testing.assert_array_equal(one.costs, other.costs)
+    # Near divergence the last bits grow.
+    np.testing.assert_allclose(one.losses, other.losses, rtol=1e-3, atol=1e-6)
+  assert len({tuple(r.losses.tolist()) for r in found.values()}) > 1
+  return found
+
+
+@pytest.mark.parametrize(
+  'method, workload',
+  [
+    ('fedexp', 'quadratics'),
+    ('scaffold', 'hospitals'),
+    ('mime', 'synthetic'),
+    ('delta_sgd', 'digits'),
+  ],
+)
+def test_runs_together_are_those_alone(tmp_path, method, workload, monkeypatch):
+  """With a condition of TFF, client states, two passes, images and dropout."""
+  check(tmp_path, method, workload, monkeypatch)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+  'method', [m for m in spaces.METHODS if m not in ('fedper', 'fedbn')]
+)
+def test_every_method_trains_together(tmp_path, method, monkeypatch):
+  check(tmp_path, method, 'hospitals', monkeypatch)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+  'workload',
+  [w.name for w in (*workloads.CORE, *workloads.TEN) if w.name != 'hospitals'],
+)
+def test_every_workload_trains_together(tmp_path, workload, monkeypatch):
+  check(tmp_path, 'fedadam', workload, monkeypatch, rounds=2, count=3)
+
+
+def test_a_diverged_run_ends_and_leaves_the_others(tmp_path, monkeypatch):
+  found = check(
+    tmp_path, 'fedavg', 'quadratics', monkeypatch, rounds=8, count=6
+  )
+  ends = {record.status: len(record.losses) for record in found.values()}
+  assert ends['finished'] == 8 and ends['diverged'] < 8
+
+
+def test_what_cannot_train_is_told(tmp_path, monkeypatch):
+  made = runner_of(tmp_path, 'fedbn', 'hospitals', 2, monkeypatch)
+  names = [runner.name_of('hospitals', trial, 1) for trial in range(2)]
+  assert {r.status for r in made.run(names).values()} == {'failed'}
+  assert 'cannot train --task=hospitals' in made.reasons[names[0]]
+  # As saved.
+  again = runner_of(tmp_path, 'fedbn', 'hospitals', 2, monkeypatch)
+  monkeypatch.setattr(again, '_train', None)
+  again.run(names)
+  assert again.failures() == made.failures()
+
+
+def test_a_round_whose_memory_is_scarce_is_divided(tmp_path, monkeypatch):
+  monkeypatch.setattr(trials, '_BYTES', 1)
+  check(tmp_path, 'fedavg', 'hospitals', monkeypatch, count=2)

@@ -171,6 +171,18 @@ def test_rounds(name, strength):
     assert differs(path[-1][0].trainable, server) > 1e-2
 
 
+@pytest.mark.parametrize('name', STAYS)
+def test_noise_for_privacy_does_not_move_what_stays(name):
+  """New clients begin from the server's values of these layers."""
+  _, path = run(
+    name, dp_clip_norm=0.1, dp_noise_multiplier=1.0, dp_clients_per_round=2
+  )
+  found = dict(zip(START, path[-1][0].trainable, strict=True))
+  for layer, values in START.items():
+    moved = np.max(np.abs(found[layer] - values))
+    assert moved < 1e-7 if layer in STAYS[name] else moved > 1e-3
+
+
 @pytest.mark.exhaustive
 def test_two_layers_stay():
   process, path = run('fedper', personal_layers=2)

@@ -162,3 +162,22 @@ def test_a_model_out_of_reach_is_refused():
   )
   with pytest.raises(errors.SettingsError, match="dtype='mixed_bfloat16'"):
     model_fn()
+
+
+def test_weights_of_16_bits_are_refused():
+  """Moments of Adam would not move, and sums over a cohort round."""
+
+  def model_fn():
+    return tff.learning.models.from_keras_model(
+      tf.keras.Sequential(
+        [tf.keras.layers.Dense(1, input_shape=(2,), dtype='bfloat16')]
+      ),
+      loss=tf.keras.losses.MeanSquaredError(),
+      input_spec=(
+        tf.TensorSpec([None, 2], tf.float32),
+        tf.TensorSpec([None, 1], tf.float32),
+      ),
+    )
+
+  with pytest.raises(TypeError, match='are bfloat16: .*mixed_precision'):
+    algorithms.build('fedavg', model_fn)

@@ -23,9 +23,24 @@ class PersonalLayers(exchange.Exchange):
   """
 
   keeps_layers = True
+  # Clients may start from any model; the server only drops noise.
+  of_one_version = False
+  sees_update = True
 
   def __init__(self, choose: Choice):
     self._choose = choose
+    self._stays: Sequence[bool] = ()
+
+  def initialize(self, specs: structures.FlatSpecs) -> structures.Statistics:
+    self._stays = self._choose([spec.name or '' for spec in specs])
+    return super().initialize(specs)
+
+  def step(self, server: exchange.Server) -> structures.FlatWeights:
+    # Noise for differential privacy is in all of the update.
+    return tuple(
+      tf.zeros_like(u) if stays else u
+      for u, stays in zip(server.update, self._stays, strict=True)
+    )
 
   def initialize_client(
     self, specs: structures.FlatSpecs

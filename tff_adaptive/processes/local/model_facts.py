@@ -10,6 +10,7 @@ import tensorflow_federated as tff
 from tff_adaptive import adapters
 from tff_adaptive import models
 from tff_adaptive import structures
+from tff_adaptive.processes import exchange
 from tff_adaptive.processes.local import local_model
 
 # By metric, functions from unfinalized values to the metric's value; or one
@@ -48,6 +49,7 @@ def look_at(model: local_model.Model) -> ModelFacts:
 
   Raises:
     TypeError: If `model` is not what tff.learning accepts.
+    UnsuitableModelError: If its trainable weights have 16 bits.
     ValueError: If the model has no trainable weights.
   """
   _check(model)
@@ -90,7 +92,7 @@ def look_at(model: local_model.Model) -> ModelFacts:
     tff.types.type_to_tf_tensor_specs(weights_type.trainable)
   ):
     raise ValueError('The model has no trainable weights: nothing to train.')
-  return ModelFacts(
+  facts = ModelFacts(
     initial_weights,
     weights_type,
     tff.SequenceType(tff.types.tensorflow_to_type(input_spec)),
@@ -99,6 +101,15 @@ def look_at(model: local_model.Model) -> ModelFacts:
     variable_names,
     residuals,
   )
+  for spec in trainable_specs(facts):
+    if spec.dtype.size < 4:
+      raise exchange.UnsuitableModelError(
+        f'The weights {spec.name or "of a layer"} are {spec.dtype.name}: moments '
+        'of optimizers and sums over clients would be rounded away. Keep weights '
+        'in float32 and compute in 16 bits (--mixed_precision, '
+        'models.in_mixed_precision).'
+      )
+  return facts
 
 
 def trainable_specs(facts: ModelFacts) -> structures.FlatSpecs:

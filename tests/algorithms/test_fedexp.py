@@ -111,3 +111,11 @@ def test_what_has_no_use_is_refused():
     algorithms.check('fedexp', server_lr_schedule='step_decay')
   with pytest.raises(parameters.ParameterError, match='squared norms'):
     algorithms.check('fedexp', dp_clip_norm=1.0, dp_clients_per_round=2)
+
+
+@pytest.mark.parametrize(
+  'given', [{'aggregator': 'median'}, {'aggregator_clipping': True}]
+)
+def test_sums_that_leave_out_or_clip_updates_are_refused(given):
+  with pytest.raises(parameters.ParameterError, match='norms of all updates'):
+    algorithms.check('fedexp', **given)

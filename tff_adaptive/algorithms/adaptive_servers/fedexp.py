@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import collections
+from collections.abc import Mapping
+from typing import Any
 
 from tff_adaptive import parameters
 from tff_adaptive import structures
@@ -109,6 +111,19 @@ class FedExp(methods.Options):
   """Whether to evaluate and save the average of the last two models, as in the
   authors' code. Training continues from the last model.
   """
+
+  @classmethod
+  def check_all(cls, values: Mapping[str, Any]) -> None:
+    robust = values['aggregator'] in ('robust', 'median', 'trimmed_mean')
+    for name in ('aggregator_zeroing', 'aggregator_clipping'):
+      if robust or values[name]:
+        raise parameters.ParameterError(
+          'aggregator' if robust else name,
+          '{}={given} cannot be combined with {method}, whose step follows from '
+          'the norms of all updates, as they are; give {aggregator}=mean.',
+          given=values['aggregator'] if robust else 'true',
+          method='fedexp',
+        )
 
   def additions(self, chosen: methods.Chosen) -> methods.Additions:
     del chosen

@@ -470,3 +470,16 @@ def test_in_another_thread_than_the_one_that_made_it(make):
   thread.start()
   thread.join()
   assert not failed and values(store, 'a') == [2]
+
+
+def test_reading_all_clients_holds_few(tmp_path):
+  """As per-client tests do, of more states than memory has room for."""
+  path = tmp_path / 'client_states.sqlite'
+  room = 3 * client_states.ClientStates(state(0), path)._dtype.itemsize
+  store = client_states.ClientStates(state(0), path, room)
+  clients = {f'c{i}': i + 1 for i in range(20)}
+  put(store, **clients)
+  store.save()
+  assert values(store, clients) == list(clients.values())
+  assert len(store._held) <= 4
+  store.close()

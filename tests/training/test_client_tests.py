@@ -20,6 +20,7 @@ from tff_adaptive.lab.commands import train
 from tff_adaptive.lab.flags import parsing
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.training import experiment
+from tff_adaptive.lab.training.data import batches
 from tff_adaptive.lab.training import initial_weights
 from tff_adaptive.lab.training import parts
 from tff_adaptive.lab.training.evaluation import client_tests
@@ -284,6 +285,22 @@ def test_clients_without_a_learning_rate_need_one(tmp_path):
   assert 'needs --finetune_learning_rate' in str(raised.value)
   words.append('--finetune_learning_rate=0.5')
   assert parsing.Flags().parse(words).settings.finetune_learning_rate == 0.5
+
+
+def test_passes_of_preprocessing_that_repeats_are_not_counted(
+  tmp_path, monkeypatch
+):
+  """Somebody's own, of which it is not known what a pass is."""
+  monkeypatch.setattr(batches, '_recipe_of', lambda _: None)
+  settings = settings_of(
+    tmp_path,
+    '--client_epochs_per_round=2',
+    '--evaluate_clients=2',
+    '--finetune_epochs=1',
+    '--finetune_learning_rate=0.1',
+  )
+  with pytest.raises(errors.SettingsError, match='client_epochs_per_round=1'):
+    experiment._set_up(settings)
 
 
 def test_clients_of_one_example_have_nothing_to_hold_out(tmp_path):

@@ -98,7 +98,8 @@ class ClientStates:
     return [self._of(client) for client in clients]
 
   def _of(self, client: str) -> Any:
-    if client not in self._held and (self._version or self._spilled):
+    held = self._held.get(client)
+    if held is None and (self._version or self._spilled):
       with self._reading():
         row = (
           self._open()
@@ -110,10 +111,12 @@ class ClientStates:
           .fetchone()
         )
       if row is not None:
-        self._held[client] = self._unpack(_key(client), *row)
-    if client not in self._held:
+        held = self._unpack(_key(client), *row)
+        if not self._is_full:
+          self._held[client] = held
+    if held is None:
       return self._fresh
-    return tf.nest.pack_sequence_as(self._fresh, self._held[client])
+    return tf.nest.pack_sequence_as(self._fresh, held)
 
   def keep(self, clients: Sequence[str], states: Sequence[Any]) -> None:
     """Stores the states that a round returned for its clients."""

@@ -294,6 +294,14 @@ def _client_tests(
       as_lists=False,
       one_pass=True,
     )
+    if settings.task_options.get('epochs', 1) > 1 and not isinstance(
+      clients, batches.ClientBatches
+    ):
+      raise errors.SettingsError(
+        f'--finetune_epochs={epochs} counts passes, and the preprocessing of '
+        f'--task={settings.task} makes several in one: give '
+        '--client_epochs_per_round=1.'
+      )
 
     def passes(client: str) -> Any:
       # Negative round numbers, so that shuffles differ from those of training.

@@ -179,5 +179,5 @@ def test_weights_of_16_bits_are_refused():
       ),
     )
 
-  with pytest.raises(TypeError, match='are bfloat16: .*mixed_precision'):
+  with pytest.raises(TypeError, match=r'are bfloat16: .*mixed_precision'):
     algorithms.build('fedavg', model_fn)

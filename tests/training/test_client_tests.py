@@ -20,9 +20,9 @@ from tff_adaptive.lab.commands import train
 from tff_adaptive.lab.flags import parsing
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.training import experiment
-from tff_adaptive.lab.training.data import batches
 from tff_adaptive.lab.training import initial_weights
 from tff_adaptive.lab.training import parts
+from tff_adaptive.lab.training.data import batches
 from tff_adaptive.lab.training.evaluation import client_tests
 from tff_adaptive.lab.training.evaluation import evaluator as evaluation
 from tff_adaptive.lab.training.evaluation import validation

@@ -119,8 +119,8 @@ class FedExp(methods.Options):
       if robust or values[name]:
         raise parameters.ParameterError(
           'aggregator' if robust else name,
-          '{}={given} cannot be combined with {method}, whose step follows from '
-          'the norms of all updates, as they are; give {aggregator}=mean.',
+          '{}={given} cannot be combined with {method}, whose step follows '
+          'from the norms of all updates, as they are; give {aggregator}=mean.',
           given=values['aggregator'] if robust else 'true',
           method='fedexp',
         )

@@ -179,8 +179,11 @@ def write(
 ) -> None:
   """Writes records, and why some failed, to a file."""
   packed = io.BytesIO()
-  text = np.array(json.dumps(dict(reasons)))
-  np.savez_compressed(packed, reasons=text, **pack(records))
+  arrays: dict[str, Any] = {
+    'reasons': np.array(json.dumps(dict(reasons))),
+    **pack(records),
+  }
+  np.savez_compressed(packed, **arrays)
   files.write_atomically(path, packed.getvalue())
 
 

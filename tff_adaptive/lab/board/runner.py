@@ -379,7 +379,9 @@ def _prepare(cores: Sequence[Sequence[int]], started: Any) -> None:
 
 
 def _in_processes(
-  workers: Optional[int], function: Callable[..., Any], *arguments: Sequence[Any]
+  workers: Optional[int],
+  function: Callable[..., Any],
+  *arguments: Sequence[Any],
 ) -> Iterator[Any]:
   """Maps a function in processes, or in this one if their number is 0.
 

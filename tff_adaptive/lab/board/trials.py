@@ -24,6 +24,7 @@ from tff_adaptive.lab.training import experiment
 from tff_adaptive.lab.training import parts as parts_lib
 from tff_adaptive.lab.training import reuse
 from tff_adaptive.lab.training.loop import loop
+from tff_adaptive.lab.training.loop import rounds as rounds_lib
 from tff_adaptive.lab.training.participation import cohorts
 from tff_adaptive.processes.local import local_model
 from tff_adaptive.processes.local import tensor_model
@@ -71,7 +72,11 @@ def train(
     for start in range(0, len(group), most):
       try:
         found |= _train(task, group[start : start + most], divergence_factor)
-      except (runtime.CannotVectorize, runtime.ClientFailure, tf.errors.OpError):
+      except (
+        runtime.CannotVectorize,
+        runtime.ClientFailure,
+        tf.errors.OpError,
+      ):
         break
   return found
 
@@ -172,6 +177,8 @@ class _Rounds:
   def __init__(self, task: Any, parts: loop.Parts, group: _Group):
     process = group[0][1].process
     self._parts, self._count = parts, len(group)
+    assert isinstance(parts.rounds, rounds_lib.LearningRounds)
+    self._columns = parts.rounds.columns
     self._next, self._weights = reuse.of_process(process, _ensembles)
     template = reuse.template(process)
     first = parts.rounds.model_weights()
@@ -211,9 +218,7 @@ class _Rounds:
       self._kept.update(zip(cohort, map(list, each), strict=True))
     metrics = outputs.value.metrics
     return [
-      self._parts.rounds.columns(
-        tf.nest.map_structure(lambda leaf, i=i: leaf[i], metrics)
-      )
+      self._columns(tf.nest.map_structure(lambda leaf, i=i: leaf[i], metrics))
       for i in range(self._count)
     ]
 

@@ -212,7 +212,7 @@ def _synthetic(
 
 
 _TEXTS = {'words': 500, 'tags': 30, 'examples_per_client': 20}
-_HEAVY = {'noise': 1.0, 'noise_law': 'student_t'}
+_HEAVY: Mapping[str, Any] = {'noise': 1.0, 'noise_law': 'student_t'}
 # Families of the ten of version 1: dimension, skew, noise, cohort,
 # participation and sizes of clients.
 CORE: Sequence[Workload] = (

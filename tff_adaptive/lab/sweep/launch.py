@@ -12,7 +12,7 @@ import multiprocessing
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from multiprocessing import connection as connections
 from typing import Any, IO, Optional
 

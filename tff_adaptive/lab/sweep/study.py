@@ -12,7 +12,6 @@ import dataclasses
 import json
 import math
 import os
-import pathlib
 import random
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -449,13 +448,3 @@ def row_of(trial: Trial) -> outcomes.Row:
   return outcomes.Row(
     **trial.user_attrs[_RUN], status=status, outcome=outcome, trial=trial
   )
-
-
-def names_in(folder: pathlib.Path) -> list[str]:
-  """Returns the names of the runs of a sweep's folder."""
-  if not (folder / storages.FILE).exists():
-    return []
-  storage = storages.open_storage(folder, None, lambda *_: None)
-  study = optuna.load_study(study_name=_NAME, storage=storage)
-  found = (t.user_attrs.get(_RUN) for t in study.get_trials(deepcopy=False))
-  return list(dict.fromkeys(run['name'] for run in found if run))

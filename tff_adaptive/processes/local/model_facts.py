@@ -104,9 +104,9 @@ def look_at(model: local_model.Model) -> ModelFacts:
   for spec in trainable_specs(facts):
     if spec.dtype.size < 4:
       raise exchange.UnsuitableModelError(
-        f'The weights {spec.name or "of a layer"} are {spec.dtype.name}: moments '
-        'of optimizers and sums over clients would be rounded away. Keep weights '
-        'in float32 and compute in 16 bits (--mixed_precision, '
+        f'The weights {spec.name or "of a layer"} are {spec.dtype.name}: '
+        'moments of optimizers and sums over clients would be rounded away. '
+        'Keep weights in float32 and compute in 16 bits (--mixed_precision, '
         'models.in_mixed_precision).'
       )
   return facts

@@ -79,7 +79,9 @@ def joined(
   for variant in data:
     rows = variant.rows
     if rows is None:
-      raise failures.CannotVectorize('the batches of a client are not known beforehand')
+      raise failures.CannotVectorize(
+        'the batches of a client are not known beforehand'
+      )
     found.append(rows)
   first = found[0]
   if not only_own and all(
@@ -232,12 +234,16 @@ class Together:
     self._forms: list[cohorts.CohortForm] = []
     for node in readers:
       if node.graph is None or node.graph.cohort_form is None:
-        raise failures.CannotVectorize('the computation is not one of this package')
+        raise failures.CannotVectorize(
+          'the computation is not one of this package'
+        )
       self._forms.append(node.graph.cohort_form)
     if fused.ordered or any(
       leaf.spec.dtype == tf.variant for leaf in fused.outputs
     ):
-      raise failures.CannotVectorize('clients must run one by one, in their order')
+      raise failures.CannotVectorize(
+        'clients must run one by one, in their order'
+      )
     (self.data,) = data
     self.shared = [x for x in fused.inputs if x.node.site is nodes_lib.SERVER]
     self.own = [

@@ -172,6 +172,7 @@ class _Building:
           stacked = next(given)
           flat = [states * self._clients, *stacked.shape[2:]]
           self._local[leaf.slot] = tf.reshape(stacked, flat)
+    self._batches: cohorts.Batches | None = None
     if rows is not None:
       begin, end, *components = given
       self._batches = cohorts.Batches(
@@ -211,23 +212,14 @@ class _Building:
     for node in phase.server.nodes:
       known = {leaf: self._server[leaf.slot] for leaf in node.inputs}
       made = lockstep.each(node, {}, known, self._states)
-      self._server.update(_by_slot(node.leaves, made))
-    for node in phase.client.nodes:
-      found = {leaf: self._received(leaf) for leaf in node.inputs}
-      known = {leaf: t for leaf, t in found.items() if t is not None}
-      count = self._states * self._clients
-      if len(known) < len(found):
-        assert node.graph is not None
-        if node.graph.cohort_form is None:
-          raise TypeError('the computation is not one of this package')
-        made = node.graph.cohort_form(
-          [known.get(leaf) for leaf in node.inputs],
-          [leaf in known for leaf in node.inputs],
-          self._batches,
-        )
-      else:
-        made = lockstep.each(node, {}, known, count)
-      self._local.update(_by_slot(node.leaves, made))
+      slots = [leaf.slot for leaf in node.leaves]
+      self._server.update(zip(slots, made, strict=True))
+    clients = phase.client
+    found = {leaf: self._received(leaf) for leaf in clients.inputs}
+    known = {leaf: t for leaf, t in found.items() if t is not None}
+    count = self._states * self._clients
+    lockstep.add_clients(clients.nodes, {}, known, self._batches, count)
+    self._local.update({leaf.slot: t for leaf, t in known.items()})
     if phase.total:
       self._fold(phase)
 
@@ -250,9 +242,3 @@ class _Building:
       of_state, given, [leaf.spec for leaf in fold.state]
     )
     self._server.update(zip(phase.total, totals, strict=True))
-
-
-def _by_slot(
-  leaves: Sequence[nodes_lib.Leaf], tensors: Sequence[tf.Tensor]
-) -> dict[int, tf.Tensor]:
-  return {leaf.slot: t for leaf, t in zip(leaves, tensors, strict=True)}

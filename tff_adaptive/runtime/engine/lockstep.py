@@ -338,18 +338,39 @@ class Together:
     batches = cohorts.Batches(rows, begin, end, batch_size, most_batches)
     shared: _Values = dict(zip(self.shared, tensors))
     stacked: _Values = dict(zip(self.own, tensors[len(self.shared) : cut]))
-    for node in self._fused.nodes:
-      if self.data in node.inputs:
-        assert node.graph is not None and node.graph.cohort_form is not None
-        made: Sequence[tf.Tensor] = node.graph.cohort_form(
-          [shared.get(x, stacked.get(x)) for x in node.inputs],
-          [x in stacked for x in node.inputs],
-          batches,
-        )
-      else:
-        made = each(node, shared, stacked, clients)
-      stacked.update(zip(node.leaves, made, strict=True))
+    add_clients(self._fused.nodes, shared, stacked, batches, clients)
     return [stacked[leaf] for leaf in self._fused.outputs]
+
+
+def add_clients(
+  nodes: Sequence[nodes_lib.Node],
+  shared: _Values,
+  stacked: _Values,
+  batches: cohorts.Batches | None,
+  count: int,
+) -> None:
+  """Adds the nodes of several clients, and what they compute to `stacked`.
+
+  Args:
+    nodes: The nodes, of which those that read data have a cohort form.
+    shared: Tensors that are the same for all clients, by leaf.
+    stacked: Tensors of each, [count, ...], without the data.
+    batches: The data.
+    count: The number of clients.
+  """
+  for node in nodes:
+    if any(leaf.spec.dtype == tf.variant for leaf in node.inputs):
+      form = None if node.graph is None else node.graph.cohort_form
+      if form is None or batches is None:
+        raise TypeError('the computation is not one of this package')
+      made: Sequence[tf.Tensor] = form(
+        [shared.get(x, stacked.get(x)) for x in node.inputs],
+        [x in stacked for x in node.inputs],
+        batches,
+      )
+    else:
+      made = each(node, shared, stacked, count)
+    stacked.update(zip(node.leaves, made, strict=True))
 
 
 def each(

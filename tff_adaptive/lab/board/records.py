@@ -99,12 +99,12 @@ class Record:
 
 
 def rounded(values: Any) -> np.ndarray:
-  """Rounds to float32 with 16 bits of mantissa, about five digits.
+  """Rounds to float32 with 12 bits of mantissa, between three and four digits.
 
   A file of such numbers is half as large.
   """
   bits = np.asarray(values, np.float32).view(np.uint32)
-  kept = (bits + np.uint32(1 << 6)) & np.uint32(0xFFFFFF80)
+  kept = (bits + np.uint32(1 << 10)) & np.uint32(0xFFFFF800)
   found = np.where(np.isfinite(bits.view(np.float32)), kept, bits)
   return found.view(np.float32)
 

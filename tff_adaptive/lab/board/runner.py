@@ -265,11 +265,12 @@ class Runner:
       options=self._options,
       select=scores.WITHOUT_VALIDATION,
     )
-    files.make_folder(self._folder)
-    try:
-      found = trials.train(points, self._options['divergence_factor'])
-    except errors.SettingsError:  # It is told of each run.
-      found = {}
+    found: dict[str, records_lib.Record] = {}
+    # TensorFlow's warnings.
+    with worker.output_to(sweep.log_of(split(names[0])[0])):
+      # An error of the task is told of each run.
+      with contextlib.suppress(errors.SettingsError):
+        found = trials.train(points, self._options['divergence_factor'])
     for point in points:
       if point.name not in found:
         outcome = worker.run(sweep, point)

@@ -177,7 +177,7 @@ def run(
   watch = Watch(
     divergence_factor=sweep.options['divergence_factor'], compare=compare
   )
-  with _output_to(sweep.log_of(point.name)) as log:
+  with output_to(sweep.log_of(point.name)) as log:
     try:
       settings = point.settings
       _wait_for_others(point.folder)
@@ -248,7 +248,7 @@ def outcome_of(
 
 
 @contextlib.contextmanager
-def _output_to(path: pathlib.Path) -> Iterator[TextIO]:
+def output_to(path: pathlib.Path) -> Iterator[TextIO]:
   """Redirects what this process writes to a log, crash messages included."""
   files.make_folder(path.parent)
   streams = {1: sys.stdout, 2: sys.stderr}

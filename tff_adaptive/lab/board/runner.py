@@ -23,7 +23,6 @@ from tff_adaptive.lab.board import records as records_lib
 from tff_adaptive.lab.board import scoring
 from tff_adaptive.lab.board import spaces
 from tff_adaptive.lab.board import workloads as workloads_lib
-from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.report import runs
 from tff_adaptive.lab.report import scores
 from tff_adaptive.lab.sweep import flags as sweep_flags

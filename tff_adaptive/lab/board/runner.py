@@ -265,11 +265,10 @@ class Runner:
       select=scores.WITHOUT_VALIDATION,
     )
     found: dict[str, records_lib.Record] = {}
-    # TensorFlow's warnings.
-    with worker.output_to(sweep.log_of(split(names[0])[0])):
-      # An error of the task is told of each run.
-      with contextlib.suppress(errors.SettingsError):
-        found = trials.train(points, self._options['divergence_factor'])
+    log = sweep.log_of(split(names[0])[0])
+    # An error of the task is told of each run; warnings are TensorFlow's.
+    with worker.output_to(log), contextlib.suppress(errors.SettingsError):
+      found = trials.train(points, self._options['divergence_factor'])
     for point in points:
       if point.name not in found:
         outcome = worker.run(sweep, point)

@@ -274,6 +274,8 @@ class Runner:
         outcome = worker.run(sweep, point)
         if outcome.status == outcomes.FAILED:
           self.reasons[point.name] = outcome.reason or outcome.status
+        else:
+          worker.discard_checkpoints(point)
         found[point.name] = self._read(point, outcome.status)
     worker.clean_up()
     return found

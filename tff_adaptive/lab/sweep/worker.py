@@ -339,7 +339,7 @@ def work(
     if not sweep.options['keep_checkpoints'] and (
       outcome.status != outcomes.FAILED
     ):
-      _discard_checkpoints(point)
+      discard_checkpoints(point)
     return outcome
 
   count = 0
@@ -359,7 +359,7 @@ def work(
         time.sleep(_SECONDS_BETWEEN_TRIES)
 
 
-def _discard_checkpoints(point: grids.Point) -> None:
+def discard_checkpoints(point: grids.Point) -> None:
   """Deletes a run's checkpoints and client states, if the system lets it."""
   try:
     files.RunFolder(point.folder).discard_checkpoints()

@@ -83,7 +83,9 @@ def test_the_guide_from_idea_to_latex(folder, capsys):
   before = runs_of(made)
   again = [*shlex.split(lines[0])[2:], '--workers=0']
   assert command_line.main(again) == 0
-  assert 'recorded.' in capsys.readouterr().out and runs_of(made) == before
+  said = capsys.readouterr().out
+  assert 'pulled: recorded. To enter changed code, delete' in said
+  assert runs_of(made) == before
   _check_changed_numbers(made / 'entries' / 'pulled-quick.npz', capsys)
   # An entry that cannot be used is made of its runs once more.
   (made / 'entries' / 'pulled-quick.npz').write_bytes(b'PK')

@@ -330,7 +330,12 @@ def _enter(
     done -= set(older.reasons)
   left = [w for w in chosen if w.name not in done]
   if older is not None and not left:
-    print(f'{submission.method}: recorded.')
+    # Of code that is not this package's, changes are not seen.
+    said = f'{submission.method}: recorded.'
+    if values['algorithm'] is not None:
+      made_by = f'{folders[0] / file} and {root / submission.label}'
+      said += f' To enter changed code, delete {made_by}.'
+    print(said)
     return older
   print(f'{submission.method}: {", ".join(w.name for w in left)}', flush=True)
   made = runner.Runner(submission, left, root, *_options(values))

@@ -57,7 +57,7 @@ def entry(method, speed, *, protocol=SMALL, workloads=WORKLOADS, seed=0):
     found[workload] = runs
   submission = runner.Submission(method, spaces.of_method(method))
   return entries.Entry(
-    submission, protocol, found, {}, dict.fromkeys(found, entries.made_with())
+    submission, protocol, found, {}, dict.fromkeys(found, runner.made_with())
   )
 
 

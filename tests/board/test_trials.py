@@ -5,10 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 
+from tff_adaptive import errors
 from tff_adaptive.lab.board import runner
 from tff_adaptive.lab.board import spaces
 from tff_adaptive.lab.board import trials
 from tff_adaptive.lab.board import workloads
+from tff_adaptive.lab.training import experiment
 
 _OPTIONS = {'workers': 0, 'retry_failed': False}
 
@@ -26,11 +28,12 @@ def check(tmp_path, method, workload, monkeypatch, rounds=4, count=4):
   names = [runner.name_of(workload, trial, 1) for trial in range(count)]
   points = [together._point(name) for name in names]
   factor = together._options['divergence_factor']
-  found = trials.train(points, factor)
+  found = {}
+  for group in trials.groups_of(points):
+    found |= trials.train(group, factor)
   assert {*found} == {*names}
-  monkeypatch.setattr(trials, 'train', lambda *_: {})
   alone = runner_of(tmp_path / 'b', method, workload, rounds, monkeypatch)
-  expected = alone.run(names)
+  expected = alone.run(names, alone=[workload])
   for name in names:
     one, other = found[name], expected[name]
     assert one.status == other.status
@@ -86,13 +89,67 @@ def test_what_cannot_train_is_told(tmp_path, monkeypatch):
   names = [runner.name_of('hospitals', trial, 1) for trial in range(2)]
   assert {r.status for r in made.run(names).values()} == {'failed'}
   assert 'cannot train --task=hospitals' in made.reasons[names[0]]
+  assert 'cannot train --task=hospitals' in made.alone['hospitals']
   # As saved.
   again = runner_of(tmp_path, 'fedbn', 'hospitals', 2, monkeypatch)
-  monkeypatch.setattr(again, '_train', None)
+  monkeypatch.setattr(runner.Runner, '_train', lambda *_: iter([]))
   again.run(names)
   assert again.failures() == made.failures()
 
 
+def test_runs_of_another_version_are_run_again(tmp_path, monkeypatch):
+  """Of the workload, of the program or its libraries, or with other flags."""
+  name = runner.name_of('hospitals', 1, 1)
+  lengths = []
+  for rounds in (2, 2, 3):
+    made = runner_of(tmp_path, 'fedavg', 'hospitals', rounds, monkeypatch)
+    known = made._records_of('hospitals')
+    lengths.append((len(known), len(made.run([name])[name].losses)))
+  assert lengths == [(0, 2), (1, 2), (0, 3)]
+
+
+def test_damaged_records_are_named(tmp_path, monkeypatch):
+  name = runner.name_of('hospitals', 1, 1)
+  made = runner_of(tmp_path, 'fedavg', 'hospitals', 1, monkeypatch)
+  made.run([name])
+  (path,) = tmp_path.glob('*/hospitals.npz')
+  whole = path.read_bytes()
+  for content in (whole[:-10], b'', *(flipped(whole, i) for i in range(60))):
+    path.write_bytes(content)
+    again = runner_of(tmp_path, 'fedavg', 'hospitals', 1, monkeypatch)
+    try:
+      again._records_of('hospitals')
+    except errors.SettingsError as e:
+      assert f'{path} is damaged' in str(e)
+    else:
+      assert content not in (whole[:-10], b'')
+
+
+def flipped(content, number):
+  """With a bit of the content changed."""
+  place = len(content) * number // 60
+  bit = content[place] ^ (1 << number % 8)
+  return content[:place] + bytes([bit]) + content[place + 1 :]
+
+
+def test_a_method_whose_code_fails_for_some_trials(tmp_path, monkeypatch):
+  """The others train, one at a time."""
+  build = experiment.build
+
+  def fails(settings, task):
+    if settings.configuration.values['client_learning_rate'] > 0.1:
+      raise TypeError('my own mistake')
+    return build(settings, task)
+
+  monkeypatch.setattr(experiment, 'build', fails)
+  made = runner_of(tmp_path, 'fedavg', 'hospitals', 2, monkeypatch)
+  names = [runner.name_of('hospitals', trial, 1) for trial in range(4)]
+  ends = {n: r.status for n, r in made.run(names).items()}
+  assert {*ends.values()} == {'finished', 'failed'}
+  assert all('my own mistake' in reason for reason in made.reasons.values())
+  assert made.alone == {'hospitals': 'my own mistake'}
+
+
 def test_a_round_whose_memory_is_scarce_is_divided(tmp_path, monkeypatch):
   monkeypatch.setattr(trials, '_BYTES', 1)
-  check(tmp_path, 'fedavg', 'hospitals', monkeypatch, count=2)
+  check(tmp_path, 'scaffold', 'hospitals', monkeypatch, count=2)

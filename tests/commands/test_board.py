@@ -54,7 +54,7 @@ def runs_of(folder):
   return {
     f'{path.parent.name}/{name}': repr(record)
     for path in folder.glob('*-*/*.npz')
-    for name, record in records.read(path)[0].items()
+    for name, record in records.read(path)[1].items()
   }
 
 

@@ -115,13 +115,16 @@ class FedExp(methods.Options):
   @classmethod
   def check_all(cls, values: Mapping[str, Any]) -> None:
     robust = values['aggregator'] in ('robust', 'median', 'trimmed_mean')
-    for name in ('aggregator_zeroing', 'aggregator_clipping'):
-      if robust or values[name]:
+    for name, is_given in {
+      'aggregator': robust,
+      'aggregator_zeroing': values['aggregator_zeroing'],
+      'aggregator_clipping': values['aggregator_clipping'],
+    }.items():
+      if is_given:
         raise parameters.ParameterError(
-          'aggregator' if robust else name,
-          '{}={given} cannot be combined with {method}, whose step follows '
-          'from the norms of all updates, as they are; give {aggregator}=mean.',
-          given=values['aggregator'] if robust else 'true',
+          name,
+          'leave {} out: the step of {method} follows from the norms of all '
+          'updates, as they are.',
           method='fedexp',
         )
 

@@ -7,11 +7,9 @@ of workloads. Imports no TensorFlow.
 
 import dataclasses
 import functools
-import importlib.metadata
 import io
 import json
 import pathlib
-import platform
 import re
 import zipfile
 import zlib
@@ -20,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-import tff_adaptive
 from tff_adaptive import errors
 from tff_adaptive.lab.board import records as records_lib
 from tff_adaptive.lab.board import runner
@@ -28,13 +25,11 @@ from tff_adaptive.lab.board import scoring
 from tff_adaptive.lab.board import spaces
 from tff_adaptive.lab.board import workloads as workloads_lib
 from tff_adaptive.lab.recording import files
-from tff_adaptive.runtime import machine
 
 SUFFIX = '.npz'
 # By version of the board.
 FOLDERS = {1: 'entries', 2: 'entries_2'}
 _ABOUT = 'about'
-_PACKAGES = ('tensorflow', 'tensorflow-federated', 'numpy')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,16 +120,6 @@ class Entry:
     )
 
 
-def made_with() -> dict[str, str]:
-  """Describes versions, and the kind of machine that bits depend on."""
-  return {
-    'tff_adaptive': tff_adaptive.__version__,
-    'python': platform.python_version(),
-    **{name: importlib.metadata.version(name) for name in _PACKAGES},
-    'machine': machine.processor(),
-  }
-
-
 def write(path: pathlib.Path, entry: Entry) -> None:
   """Writes an entry."""
   about = {
@@ -198,7 +183,7 @@ def read(path: pathlib.Path) -> Entry:
   except errors.SettingsError as e:
     raise errors.SettingsError(f'{path} is refused. {e}') from e
   except (
-    OSError, EOFError, ValueError, LookupError, TypeError, AttributeError,
+    OSError, EOFError, RuntimeError, ValueError, LookupError, TypeError, AttributeError,
     zipfile.BadZipFile, zlib.error,
   ) as e:  # fmt: skip
     raise errors.SettingsError(

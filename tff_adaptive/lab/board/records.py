@@ -11,7 +11,6 @@ import io
 import json
 import math
 import pathlib
-import zipfile
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
@@ -174,31 +173,34 @@ def pack(records: Mapping[str, Record]) -> dict[str, np.ndarray]:
 
 def write(
   path: pathlib.Path,
+  made_by: str,
   records: Mapping[str, Record],
   reasons: Mapping[str, str],
 ) -> None:
-  """Writes records, and why some failed, to a file."""
+  """Writes records, what made them and why some failed to a file."""
   packed = io.BytesIO()
   arrays: dict[str, Any] = {
-    'reasons': np.array(json.dumps(dict(reasons))),
+    'about': np.array(json.dumps([made_by, dict(reasons)])),
     **pack(records),
   }
   np.savez_compressed(packed, **arrays)
   files.write_atomically(path, packed.getvalue())
 
 
-def read(path: pathlib.Path) -> tuple[dict[str, Record], dict[str, str]]:
+def read(
+  path: pathlib.Path,
+) -> tuple[str, dict[str, Record], dict[str, str]]:
   """Reads what `write` wrote.
 
   Raises:
-    FileNotFoundError: If there is no such file.
     SettingsError: If it is damaged.
   """
-  content = files.read(path)
   try:
-    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-      return unpack(arrays), json.loads(str(arrays['reasons']))
-  except (ValueError, LookupError, EOFError, zipfile.BadZipFile) as e:
+    with np.load(io.BytesIO(files.read(path)), allow_pickle=False) as arrays:
+      made_by, reasons = json.loads(str(arrays['about']))
+      return made_by, unpack(arrays), reasons
+  except Exception as e:  # pylint: disable=broad-exception-caught
+    # Damaged bytes make zipfile and NumPy raise almost anything.
     raise errors.SettingsError(
       f'{path} is damaged ({errors.reason(e)}); delete it, and its runs are '
       'run again.'

@@ -49,11 +49,12 @@ def make(baselines: Sequence[entries.Entry], path: pathlib.Path) -> None:
   Args:
     baselines: Entries of one protocol.
     path: The file to write; its other workloads are kept.
+
+  Raises:
+    SettingsError: If there is another file in its place.
   """
   names = set.intersection(*(set(entry.records) for entry in baselines))
-  others = {}
-  if path.exists():
-    others = json.loads(files.read(path))['workloads']
+  others = read(path).quality if path.exists() else {}
   content = {
     'board': workloads_lib.VERSION,
     'baselines': [entry.name for entry in baselines],

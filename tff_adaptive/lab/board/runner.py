@@ -5,24 +5,35 @@ The runs of a submission are named WORKLOAD-SETTING-seedN, SETTING being
 Finished runs are saved, by workload, and reused.
 """
 
-import contextlib
 import dataclasses
 import hashlib
+import importlib.metadata
 import itertools
 import json
 import multiprocessing
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import platform
+import traceback
+from collections.abc import (
+  Callable,
+  Collection,
+  Iterable,
+  Iterator,
+  Mapping,
+  Sequence,
+)
 from concurrent import futures
 from typing import Any, Optional
 
 import numpy as np
 
+import tff_adaptive
 from tff_adaptive import errors
 from tff_adaptive.lab.board import records as records_lib
 from tff_adaptive.lab.board import scoring
 from tff_adaptive.lab.board import spaces
 from tff_adaptive.lab.board import workloads as workloads_lib
+from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.report import runs
 from tff_adaptive.lab.report import scores
 from tff_adaptive.lab.sweep import flags as sweep_flags
@@ -34,6 +45,9 @@ from tff_adaptive.runtime import machine
 DEFAULT = 'default'
 # Of the untuned board, in horizons of the workload.
 UNTUNED_HORIZONS = 1.5
+# How runs were made that did not train alone, which may round otherwise.
+TOGETHER = 'together'
+_PACKAGES = ('tensorflow', 'tensorflow-federated', 'numpy')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -120,17 +134,6 @@ def split(name: str) -> tuple[str, str, int]:
   return workload, setting, int(seed.removeprefix('seed'))
 
 
-def groups_of(names: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
-  """Yields the workload and names of runs that train together."""
-
-  def together(name: str) -> tuple[str, int, bool]:
-    workload, setting, seed = split(name)
-    return workload, seed, setting == DEFAULT
-
-  for key, group in itertools.groupby(sorted(names, key=together), together):
-    yield key[0], list(group)
-
-
 def _create_tasks(points: Sequence[grids.Point]) -> None:
   """Creates the tasks of runs, which checks the files that they read."""
   from tff_adaptive.lab.training import experiment  # pylint: disable=g-import-not-at-top
@@ -146,6 +149,7 @@ class Runner:
   Attributes:
     submission: The submission.
     reasons: Why runs failed, by name.
+    alone: Why runs did not train together, by workload.
   """
 
   def __init__(
@@ -175,6 +179,7 @@ class Runner:
     self._trials: dict[str, list[dict[str, str]]] = {}
     self._known: dict[str, dict[str, records_lib.Record]] = {}
     self.reasons: dict[str, str] = {}
+    self.alone: dict[str, str] = {}
 
   def check(self) -> None:
     """Raises `SettingsError` if a method refuses the first trials."""
@@ -196,7 +201,7 @@ class Runner:
       return
     points = [self._point(name_of(name, DEFAULT, 1)) for name in names]
     # Not here: TensorFlow would hold memory, and a GPU, that workers need.
-    _in_processes(1, _create_tasks, [points])
+    list(_in_processes(1, _create_tasks, [points]))
 
   def failures(self) -> dict[str, str]:
     """Returns the first reason why runs failed, by workload."""
@@ -237,26 +242,37 @@ class Runner:
       'client_datasets_random_seed': f'{seed}',
     }
 
-  def run(self, names: Iterable[str]) -> dict[str, records_lib.Record]:
+  def run(
+    self, names: Iterable[str], alone: Collection[str] = ()
+  ) -> dict[str, records_lib.Record]:
     """Runs the missing runs in this process; returns the records of all.
 
     Runs of one workload, seed and length train together, and are saved.
+
+    Args:
+      names: The runs.
+      alone: Workloads whose runs are to train one at a time.
     """
     found: dict[str, records_lib.Record] = {}
-    for workload, chosen in groups_of(names):
-      known = self._records_of(workload)
-      left = [name for name in chosen if name not in known]
-      if left:
-        known |= self._train(left)
+    by_workload = lambda name: split(name)[0]
+    for workload, group in itertools.groupby(
+      sorted(names, key=by_workload), by_workload
+    ):
+      known, chosen = self._records_of(workload), list(group)
+      left = [self._point(name) for name in chosen if name not in known]
+      for records in self._train(workload, left, workload not in alone):
+        known |= records
         self._save(workload)
       found |= {name: known[name] for name in chosen}
     return found
 
-  def _train(self, names: Sequence[str]) -> dict[str, records_lib.Record]:
+  def _train(
+    self, workload: str, points: Sequence[grids.Point], together: bool
+  ) -> Iterator[dict[str, records_lib.Record]]:
+    """Yields the records of runs as they end."""
     from tff_adaptive.lab.board import trials  # pylint: disable=g-import-not-at-top
     from tff_adaptive.lab.sweep import worker  # pylint: disable=g-import-not-at-top
 
-    points = [self._point(name) for name in names]
     sweep = sweep_flags.Sweep(
       self._folder,
       points,
@@ -264,42 +280,61 @@ class Runner:
       options=self._options,
       select=scores.WITHOUT_VALIDATION,
     )
-    found: dict[str, records_lib.Record] = {}
-    log = sweep.log_of(split(names[0])[0])
-    # An error of the task is told of each run; warnings are TensorFlow's.
-    with worker.output_to(log), contextlib.suppress(errors.SettingsError):
-      found = trials.train(points, self._options['divergence_factor'])
-    for point in points:
-      if point.name not in found:
-        outcome = worker.run(sweep, point)
-        if outcome.status == outcomes.FAILED:
-          self.reasons[point.name] = outcome.reason or outcome.status
-        else:
-          worker.discard_checkpoints(point)
-        found[point.name] = self._read(point, outcome.status)
-    worker.clean_up()
-    return found
+    for group in trials.groups_of(points):
+      found: dict[str, records_lib.Record] = {}
+      if together:
+        # Warnings are TensorFlow's.
+        with worker.output_to(sweep.log_of(workload)):
+          try:
+            found = trials.train(group, self._options['divergence_factor'])
+          except Exception as e:  # pylint: disable=broad-exception-caught
+            # Runs alone tell what fails, each for itself.
+            traceback.print_exc()
+            self.alone.setdefault(workload, errors.reason(e))
+      for point in group:
+        if point.name not in found:
+          found[point.name] = self._alone(sweep, point)
+      worker.clean_up()
+      yield found
 
-  def _read(self, point: grids.Point, status: str) -> records_lib.Record:
+  def _alone(
+    self, sweep: sweep_flags.Sweep, point: grids.Point
+  ) -> records_lib.Record:
+    """Runs a point as any run of a sweep."""
+    from tff_adaptive.lab.sweep import worker  # pylint: disable=g-import-not-at-top
+
+    outcome = worker.run(sweep, point)
+    if outcome.status == outcomes.FAILED:
+      self.reasons[point.name] = outcome.reason or outcome.status
+    else:
+      worker.discard_checkpoints(point)
     try:
       rows = runs.load(point.folder).rows
     except errors.SettingsError:
-      if status == outcomes.FINISHED:
+      if outcome.status == outcomes.FINISHED:
         raise
       rows = []  # It failed before its first round.
     return records_lib.of_rows(
-      rows, point.settings.configuration.gradients_per_step, status
+      rows, point.settings.configuration.gradients_per_step, outcome.status
     )
 
   def _file(self, workload: str) -> pathlib.Path:
     return self._folder / f'{workload}.npz'
 
+  def _made_by(self, workload: str) -> str:
+    """Returns what saved records must have in common with new ones."""
+    identity = self._point(name_of(workload, DEFAULT, 1)).identity
+    (known,) = workloads_lib.choose(workload)
+    return json.dumps([known.hash, made_with(), identity], default=str)
+
   def _records_of(self, workload: str) -> dict[str, records_lib.Record]:
     """Returns the records of earlier commands."""
     if workload not in self._known:
       self._known[workload] = {}
-      with contextlib.suppress(FileNotFoundError):
-        known, reasons = records_lib.read(self._file(workload))
+      if self._file(workload).exists():
+        made_by, known, reasons = records_lib.read(self._file(workload))
+        if made_by != self._made_by(workload):
+          known = {}  # Of other versions.
         if self._options['retry_failed']:
           known = {n: r for n, r in known.items() if n not in reasons}
         self._known[workload] = known
@@ -309,51 +344,47 @@ class Runner:
   def _save(self, workload: str) -> None:
     known = self._known[workload]
     reasons = {n: r for n, r in self.reasons.items() if n in known}
-    records_lib.write(self._file(workload), known, reasons)
+    records_lib.write(
+      self._file(workload), self._made_by(workload), known, reasons
+    )
 
   def enter(
     self, protocol: Protocol
   ) -> dict[str, dict[str, records_lib.Record]]:
     """Tunes and repeats; returns the runs by workload and name.
 
-    Workloads are divided among processes, those of one task together.
+    Workloads are divided among processes.
 
     Raises:
+      SettingsError: If another command enters the method.
       RunError: If a process is killed; finished runs are kept.
       Stopped: If a signal stopped them; likewise.
     """
-    by_task = lambda name: self._workloads[name].task
-    groups = [
-      list(group)
-      for _, group in itertools.groupby(
-        sorted(self._workloads, key=by_task), by_task
-      )
-    ]
+    # Those of one task share graphs.
+    names = sorted(self._workloads, key=lambda n: self._workloads[n].task)
     entered: dict[str, dict[str, records_lib.Record]] = {}
-    for found, reasons in _in_processes(
-      self._options['workers'],
-      self._enter_each,
-      groups,
-      [protocol] * len(groups),
-    ):
-      self.reasons |= reasons
-      for workload, records in found.items():
+    with files.RunFolder(self._folder):
+      for workload, records, reasons, alone in _in_processes(
+        self._options['workers'], self._enter, names, [protocol] * len(names)
+      ):
         entered[workload] = records
+        self.reasons |= reasons
         print(
-          f'{workload}: {len(records)} runs '
-          f'({len(entered)} of {len(self._workloads)} workloads)',
+          f'{workload}: {len(records)} runs ({len(entered)} of {len(names)} '
+          f'workloads){alone and f", one at a time: {alone}"}',
           flush=True,
         )
     return {workload: entered[workload] for workload in self._workloads}
 
-  def _enter_each(
-    self, names: Sequence[str], protocol: Protocol
-  ) -> tuple[dict[str, dict[str, records_lib.Record]], dict[str, str]]:
-    return {n: self._enter(n, protocol) for n in names}, self.reasons
-
   def _enter(
     self, workload: str, protocol: Protocol
-  ) -> dict[str, records_lib.Record]:
+  ) -> tuple[str, dict[str, records_lib.Record], dict[str, str], str]:
+    """Enters a workload.
+
+    Returns:
+      Its name, its records, why runs failed, and why runs did not train
+      together.
+    """
     tried = self.run(
       name_of(workload, trial, seed)
       for trial in range(protocol.trials)
@@ -366,7 +397,19 @@ class Runner:
       for setting in settings
       for seed in protocol.seeds
     )
-    return {n: r.of_tuning() for n, r in tried.items()} | repeated
+    records = {n: r.of_tuning() for n, r in tried.items()} | repeated
+    return workload, records, self.reasons, self.alone.get(workload, '')
+
+
+def made_with() -> dict[str, str]:
+  """Describes versions, and the kind of machine that bits depend on."""
+  return {
+    'tff_adaptive': tff_adaptive.__version__,
+    'runs': TOGETHER,
+    'python': platform.python_version(),
+    **{name: importlib.metadata.version(name) for name in _PACKAGES},
+    'machine': machine.processor(),
+  }
 
 
 def _prepare(cores: Sequence[Sequence[int]], started: Any) -> None:
@@ -405,6 +448,9 @@ def _in_processes(
       tasks = [pool.submit(function, *each) for each in zip(*arguments)]
       for done in futures.as_completed(tasks):
         yield done.result()
+  except stopping.Stopped:
+    print('Stopped; finished runs are saved, and the same command goes on.')
+    raise
   except futures.BrokenExecutor as e:
     raise errors.RunError(
       'A process was killed, as happens when memory runs out; the same command '

@@ -5,14 +5,13 @@ they share a graph they differ only in numbers of the server's state: a round of
 all is one call of a `runtime` ensemble, and so is their evaluation.
 """
 
-import collections
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tff_adaptive import errors
+from tff_adaptive import processes
 from tff_adaptive import runtime
 from tff_adaptive import structures
 from tff_adaptive import vectorizing
@@ -29,67 +28,71 @@ from tff_adaptive.lab.training.participation import cohorts
 from tff_adaptive.processes.local import local_model
 from tff_adaptive.processes.local import tensor_model
 
-# Memory for weights, gradients and states of the clients that train at once.
+# Memory for weights, gradients and states of the clients that train at once,
+# and for what all of them keep.
 _BYTES = 1 << 30
 _COPIES = 8
 
 _Group = Sequence[tuple[grids.Point, parts_lib.Built]]
 
 
+def groups_of(points: Iterable[grids.Point]) -> list[list[grids.Point]]:
+  """Divides runs of a workload into those that can train together.
+
+  Groups of one graph follow each other, so that it is traced once.
+  """
+  groups: dict[Any, dict[Any, list[grids.Point]]] = {}
+  for point in points:
+    settings = point.settings
+    of_graph = groups.setdefault(settings.configuration.structure, {})
+    key = settings.seed, settings.total_rounds
+    of_graph.setdefault(key, []).append(point)
+  return [group for own in groups.values() for group in own.values()]
+
+
 def train(
   points: Sequence[grids.Point], divergence_factor: float
 ) -> dict[str, records_lib.Record]:
-  """Trains runs of one task, seed and length together.
+  """Trains runs of one task, graph, seed and length together.
 
   Args:
-    points: The runs.
+    points: The runs, one of `groups_of`.
     divergence_factor: As `worker.Watch` takes it.
 
   Returns:
-    The records by name, of those that can be trained together.
+    The records by name.
 
   Raises:
-    SettingsError: If the task cannot be created.
-    RunError: If its data cannot be read.
+    CannotVectorize: If they cannot be trained together.
+    SettingsError: If the task cannot be created, or the method cannot train it.
+    RunError: If data cannot be read.
+    OpError: If a client or the server of one of them fails.
   """
-  experiment.set_runtime(points[0].settings)
-  task = experiment.create_task(points[0].settings)
-  groups = collections.defaultdict(list)
-  for point in points:
-    try:
-      built = experiment.build(point.settings, task)
-    except errors.SettingsError:  # The method cannot train such a model.
-      continue
-    groups[id(built.process)].append((point, built))
+  settings = points[0].settings
+  experiment.set_runtime(settings)
+  task = experiment.create_task(settings)
+  group = [(p, experiment.build(p.settings, task)) for p in points]
+  process = group[0][1].process
+  size = _nbytes(reuse.template(process))
+  needed = _COPIES * size * settings.clients_per_round
+  if isinstance(process, processes.StatefulLearningProcess):
+    population = len(task.datasets.train_data.client_ids)
+    needed += population * _nbytes(process.initialize_client_state())
+  most = max(1, _BYTES // needed)
   found: dict[str, records_lib.Record] = {}
-  for group in groups.values():
-    size = sum(
-      np.asarray(leaf).nbytes
-      for leaf in tf.nest.flatten(reuse.template(group[0][1].process))
-    )
-    clients = points[0].settings.clients_per_round
-    most = max(1, _BYTES // (_COPIES * size * clients))
-    for start in range(0, len(group), most):
-      try:
-        found |= _train(task, group[start : start + most], divergence_factor)
-      except (
-        runtime.CannotVectorize,
-        runtime.ClientFailure,
-        tf.errors.OpError,
-      ):
-        break
+  for start in range(0, len(group), most):
+    found |= _train(task, group[start : start + most], divergence_factor)
   return found
+
+
+def _nbytes(state: structures.Structure) -> int:
+  return sum(np.asarray(leaf).nbytes for leaf in tf.nest.flatten(state))
 
 
 def _train(
   task: Any, group: _Group, divergence_factor: float
 ) -> dict[str, records_lib.Record]:
-  """Trains runs of one graph.
-
-  Raises:
-    CannotVectorize: If they cannot be trained together.
-    OpError: If a client or the server of one of them fails.
-  """
+  """Trains as many runs as fit into memory."""
   settings = group[0][0].settings
   clients = task.datasets.train_data.client_ids
   parts = parts_lib.make(

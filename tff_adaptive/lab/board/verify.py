@@ -42,13 +42,18 @@ def verify(
     SettingsError: If files that the runs read are missing or damaged.
   """
   known = {n: r for of in entry.records.values() for n, r in of.items()}
-  # Whole groups, as runs that train together may round otherwise than alone.
-  groups = [names for _, names in runner.groups_of(known)]
-  chance = random.SystemRandom()
-  chosen_groups = chance.sample(groups, max(1, round(share * len(groups))))
-  names = [name for group in chosen_groups for name in group]
+  # All that trained together, as runs alone may round otherwise.
+  groups: dict[Any, list[str]] = {}
+  for name in known:
+    workload, setting, seed = runner.split(name)
+    key = workload, seed, setting == runner.DEFAULT
+    groups.setdefault(key, []).append(name)
+  drawn = random.SystemRandom().sample(
+    sorted(groups), max(1, round(share * len(groups)))
+  )
+  names = [name for key in drawn for name in groups[key]]
   count = len(names)
-  here = entries.made_with()
+  here = runner.made_with()
   allowed = {
     workload: 0.0 if made == here else _TOLERANCE
     for workload, made in entry.made_with.items()
@@ -71,7 +76,14 @@ def verify(
       entry.submission, chosen, pathlib.Path(folder), options, shared
     )
     made.check_files()
-    again = made.run(names)
+    again = made.run(
+      names,
+      alone=[
+        workload
+        for workload, made_by in entry.made_with.items()
+        if made_by.get('runs') != runner.TOGETHER
+      ],
+    )
   wrong = 0
   for name in sorted(names):
     workload, _, seed = runner.split(name)

@@ -112,7 +112,7 @@ TRAITS = {
   'inputs': 'clients whose optima or inputs differ',
   'full': 'all clients in each round',
   'few': 'at most five clients in a round',
-  'once': 'thousands of clients, each seen about once',
+  'once': 'clients that are seen about once',
 }
 _FEW_STEPS = {'examples_per_client': 5}
 _SYNTHETIC = {'alpha': 1.0, 'beta': 1.0}

@@ -135,6 +135,8 @@ def main(arguments: Sequence[str]) -> int:
   recorded = pathlib.Path(values['recorded_dir'])
   # Before hours of running: a file that cannot be used is an error at once.
   targets = None
+  if command and (output / references.FILE).exists():
+    references.read(output / references.FILE)
   if not command:
     path = recorded / references.FILE
     targets = references.read(path if path.exists() else references.FROZEN)
@@ -346,7 +348,7 @@ def _enter(
     protocol,
     records,
     made.failures(),
-    dict.fromkeys(records, entries.made_with()),
+    dict.fromkeys(records, runner.made_with()),
   )
   if older is not None:
     entry = entry.merged(older)

@@ -117,7 +117,7 @@ class DeltaSgd(protocol.LocalOptimizer):
     self, state: structures.OptimizerState, hparams: structures.HParams
   ) -> structures.OptimizerState:
     state = super().set_hparams(state, hparams)
-    first = state['eta_0']
+    first = tf.cast(state['eta_0'], tf.float32)
     if self.max_step_size is not None:
       first = tf.minimum(first, self.max_step_size)
     eta = tf.where(tf.equal(state['step'], 0), first, state['eta'])

@@ -13,7 +13,7 @@ import pathlib
 import re
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -136,11 +136,8 @@ def write(path: pathlib.Path, entry: Entry) -> None:
       for name in entry.records
     },
   }
-  arrays: dict[str, Any] = {
-    f'{name}/{part}': array
-    for name, records in entry.records.items()
-    for part, array in records_lib.pack(records).items()
-  }
+  known = {n: r for of in entry.records.values() for n, r in of.items()}
+  arrays: dict[str, Any] = records_lib.pack(known)
   arrays[_ABOUT] = np.array(json.dumps(about))
   packed = io.BytesIO()
   np.savez_compressed(packed, **arrays)
@@ -163,16 +160,7 @@ def read(path: pathlib.Path) -> Entry:
     entry = Entry(
       runner.Submission(about['method'], space),
       _protocol(about['protocol']),
-      {
-        name: records_lib.unpack(
-          {
-            key.removeprefix(f'{name}/'): array
-            for key, array in arrays.items()
-            if key.startswith(f'{name}/')
-          }
-        )
-        for name in about['workloads']
-      },
+      _by_workload(arrays, about['workloads']),
       {
         name: of['failed']
         for name, of in about['workloads'].items()
@@ -183,18 +171,34 @@ def read(path: pathlib.Path) -> Entry:
   except errors.SettingsError as e:
     raise errors.SettingsError(f'{path} is refused. {e}') from e
   except (
-    OSError, EOFError, RuntimeError, ValueError, LookupError, TypeError, AttributeError,
-    zipfile.BadZipFile, zlib.error,
+    OSError, EOFError, RuntimeError, ValueError, LookupError, TypeError,
+    AttributeError, zipfile.BadZipFile, zlib.error,
   ) as e:  # fmt: skip
     raise errors.SettingsError(
       f'{path} cannot be read as an entry of the board: {errors.reason(e)}.'
     ) from e
   for name, of in about['workloads'].items():
     check_hash(path, name, of.get('hash'))
-    form = rf'{name}-({runner.DEFAULT}|[1-4]?[0-9])-seed[0-9]{{1,9}}'
-    if wrong := [r for r in entry.records[name] if not re.fullmatch(form, r)]:
-      raise errors.SettingsError(f'{path} is no entry: got run {wrong[0]!r}.')
   return entry
+
+
+def _by_workload(
+  arrays: Mapping[str, Any], names: Iterable[str]
+) -> dict[str, dict[str, records_lib.Record]]:
+  """Unpacks records, which files of version 1 hold workload by workload."""
+  parts: dict[str, dict[str, Any]] = {}
+  for key, array in arrays.items():
+    prefix, _, part = key.rpartition('/')
+    parts.setdefault(prefix, {})[part] = array
+  found: dict[str, dict[str, records_lib.Record]] = {n: {} for n in names}
+  form = rf'(\w+)-({runner.DEFAULT}|[1-4]?[0-9])-seed[0-9]{{1,9}}'
+  for of_part in parts.values():
+    for name, record in records_lib.unpack(of_part).items():
+      known = re.fullmatch(form, name)
+      if known is None or known[1] not in found:
+        raise ValueError(f'got run {name!r}')
+      found[known[1]][name] = record
+  return found
 
 
 def check_version(path: pathlib.Path, found: Mapping[str, Any]) -> None:

@@ -58,7 +58,11 @@ def tables_of(group: str) -> dict[str, str]:
   if group != 'federated':
     tables['_apart'] = leaderboard.apart_table(board)
     tables['_cases'] = leaderboard.case_table(board)
-  return {f'{group}{n}.csv': page.as_csv(table) for n, table in tables.items()}
+  return {
+    f'{group}{n}.csv': page.as_csv(table)
+    for n, table in tables.items()
+    if table.rows
+  }
 
 
 def main() -> None:

@@ -44,7 +44,7 @@ class Record:
     costs: Until each evaluation by each of `MEASURES`, [evaluations, measures];
       of tuning runs, which are not charged, [0, measures].
 
-  All numbers are `rounded`.
+  All numbers but the criterion are `rounded`.
   """
 
   status: str
@@ -92,7 +92,8 @@ class Record:
     """Returns what is kept of a tuning run."""
     return dataclasses.replace(
       self,
-      losses=rounded([self.criterion] if len(self.losses) else []),
+      # In full, as it selects.
+      losses=np.float32([self.criterion] if len(self.losses) else []),
       costs=self.costs[:0],
     )
 

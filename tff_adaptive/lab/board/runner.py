@@ -390,15 +390,16 @@ class Runner:
       for trial in range(protocol.trials)
       for seed in protocol.tuning_seeds
     )
-    settings: list[Any] = protocol.selected(criteria(tried, workload, protocol))
+    # As entries keep them, so that they select the same.
+    kept = {n: r.of_tuning() for n, r in tried.items()}
+    settings: list[Any] = protocol.selected(criteria(kept, workload, protocol))
     settings += [DEFAULT] if protocol.untuned else []
     repeated = self.run(
       name_of(workload, setting, seed)
       for setting in settings
       for seed in protocol.seeds
     )
-    records = {n: r.of_tuning() for n, r in tried.items()} | repeated
-    return workload, records, self.reasons, self.alone.get(workload, '')
+    return workload, kept | repeated, self.reasons, self.alone.get(workload, '')
 
 
 def made_with() -> dict[str, str]:

@@ -93,7 +93,7 @@ class Record:
     return dataclasses.replace(
       self,
       # In full, as it selects.
-      losses=np.float32([self.criterion] if len(self.losses) else []),
+      losses=np.array([self.criterion] if len(self.losses) else [], np.float32),
       costs=self.costs[:0],
     )
 

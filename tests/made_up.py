@@ -93,4 +93,4 @@ def run(root, name, *arguments):
 def replace_training(monkeypatch, run):
   """Lets `run` stand for `train.run` in sweeps of this process."""
   monkeypatch.setattr(train, 'run', run)
-  monkeypatch.setattr(worker, '_clean_up', lambda: None)
+  monkeypatch.setattr(worker, 'clean_up', lambda: None)

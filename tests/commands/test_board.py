@@ -296,7 +296,7 @@ def test_verify_says_why_a_run_failed(folder, monkeypatch, capsys):
   entries.write(place, made_up.entry('fedavg', 1.0, workloads=['shakespeare']))
   arguments = ['board', 'verify', f'{place}', '--cache_dir=nowhere']
   assert command_line.main([*arguments, '--workers=0']) == 1
-  (line,) = (
+  line, *_ = (
     line
     for line in capsys.readouterr().out.splitlines()
     if line.startswith('differs')

@@ -99,7 +99,7 @@ def test_compiled_functions_outlast_runs_of_a_few_structures(monkeypatch):
   monkeypatch.setattr(worker, '_traces_before', 0)
   for traces, times in ((1, 0), (7, 0), (8, 1), (8, 1), (15, 1), (16, 2)):
     monkeypatch.setattr(reuse, 'traces', lambda traces=traces: traces)
-    worker._clean_up()
+    worker.clean_up()
     assert len(cleared) == times, traces
 
 
@@ -116,7 +116,7 @@ def test_garbage_is_not_looked_for_in_what_runs_share(monkeypatch):
 
   def clean_up(traces):
     monkeypatch.setattr(reuse, 'traces', lambda: traces)
-    worker._clean_up()
+    worker.clean_up()
 
   shared = _Circle()
   clean_up(1)

@@ -72,7 +72,7 @@ class Engine:
 
     Args:
       comp: The computation.
-      once: As in `tracing.Tracer`.
+      once: As in `executable.Tracer`.
     """
     key = id(comp)
     with self._lock:

@@ -300,7 +300,7 @@ def test_passes_of_preprocessing_that_repeats_are_not_counted(
     '--finetune_learning_rate=0.1',
   )
   with pytest.raises(errors.SettingsError, match='client_epochs_per_round=1'):
-    experiment._set_up(settings)
+    experiment.set_up(settings)
 
 
 def test_clients_of_one_example_have_nothing_to_hold_out(tmp_path):

@@ -25,7 +25,7 @@ Sampling = Literal['fixed', 'poisson']
 # Initial value of an adaptive clipping norm, TFF's default.
 _FIRST_ADAPTIVE_NORM = 0.1
 # Aggregators that bound what one client can do, and so depend on single ones.
-_ROBUST = ('robust', 'median', 'trimmed_mean')
+ROBUST = ('robust', 'median', 'trimmed_mean')
 
 
 class Aggregation(parameters.Described):
@@ -182,7 +182,7 @@ class Aggregation(parameters.Described):
     usual = parameters.parameters_of(type(self))
     changed = [n for n, p in usual.items() if getattr(self, n) != p.default]
     unused = set() if self.aggregator == 'trimmed_mean' else {'aggregator_trim'}
-    if self.aggregator in _ROBUST:
+    if self.aggregator in ROBUST:
       unused |= {'aggregator_zeroing', 'aggregator_clipping'}
     for name in unused.intersection(changed):
       raise parameters.ParameterError(
@@ -223,7 +223,7 @@ class Aggregation(parameters.Described):
           "{} adapts to the clients' norms without noise, which is not "
           'private: disable it or differential privacy.',
         )
-    if self.aggregator in _ROBUST:
+    if self.aggregator in ROBUST:
       raise parameters.ParameterError(
         'aggregator',
         '{}={chosen} depends on single clients without noise, which is not '

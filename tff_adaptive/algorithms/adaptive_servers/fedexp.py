@@ -12,6 +12,7 @@ from tff_adaptive.algorithms import exchanges
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lazy import tf
 from tff_adaptive.optimizers import tree
+from tff_adaptive.privacy import mechanism
 from tff_adaptive.processes import exchange
 
 
@@ -114,9 +115,8 @@ class FedExp(methods.Options):
 
   @classmethod
   def check_all(cls, values: Mapping[str, Any]) -> None:
-    robust = values['aggregator'] in ('robust', 'median', 'trimmed_mean')
     for name, is_given in {
-      'aggregator': robust,
+      'aggregator': values['aggregator'] in mechanism.ROBUST,
       'aggregator_zeroing': values['aggregator_zeroing'],
       'aggregator_clipping': values['aggregator_clipping'],
     }.items():

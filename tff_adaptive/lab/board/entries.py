@@ -7,8 +7,6 @@ of workloads. Imports no TensorFlow.
 
 import dataclasses
 import functools
-import io
-import json
 import pathlib
 import re
 import zipfile
@@ -16,20 +14,16 @@ import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
-
 from tff_adaptive import errors
 from tff_adaptive.lab.board import records as records_lib
 from tff_adaptive.lab.board import runner
 from tff_adaptive.lab.board import scoring
 from tff_adaptive.lab.board import spaces
 from tff_adaptive.lab.board import workloads as workloads_lib
-from tff_adaptive.lab.recording import files
 
 SUFFIX = '.npz'
 # By version of the board.
 FOLDERS = {1: 'entries', 2: 'entries_2'}
-_ABOUT = 'about'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,12 +131,7 @@ def write(path: pathlib.Path, entry: Entry) -> None:
     },
   }
   known = {n: r for of in entry.records.values() for n, r in of.items()}
-  arrays: dict[str, Any] = records_lib.pack(known)
-  arrays[_ABOUT] = np.array(json.dumps(about))
-  packed = io.BytesIO()
-  np.savez_compressed(packed, **arrays)
-  files.make_folder(path.parent)
-  files.write_atomically(path, packed.getvalue())
+  records_lib.write(path, about, known)
 
 
 def read(path: pathlib.Path) -> Entry:
@@ -152,15 +141,13 @@ def read(path: pathlib.Path) -> Entry:
     SettingsError: If it is none, is damaged, or is of another version.
   """
   try:
-    with np.load(io.BytesIO(files.read(path)), allow_pickle=False) as found:
-      arrays = dict(found)
-    about = json.loads(str(arrays.pop(_ABOUT)))
+    about, records = records_lib.read(path)
     check_version(path, about)
     space = spaces.parse(about['space'], f'{path}: its space')
     entry = Entry(
       runner.Submission(about['method'], space),
       _protocol(about['protocol']),
-      _by_workload(arrays, about['workloads']),
+      _by_workload(records, about['workloads']),
       {
         name: of['failed']
         for name, of in about['workloads'].items()
@@ -183,21 +170,20 @@ def read(path: pathlib.Path) -> Entry:
 
 
 def _by_workload(
-  arrays: Mapping[str, Any], names: Iterable[str]
+  records: Mapping[str, records_lib.Record], names: Iterable[str]
 ) -> dict[str, dict[str, records_lib.Record]]:
-  """Unpacks records, which files of version 1 hold workload by workload."""
-  parts: dict[str, dict[str, Any]] = {}
-  for key, array in arrays.items():
-    prefix, _, part = key.rpartition('/')
-    parts.setdefault(prefix, {})[part] = array
+  """Divides records by workload.
+
+  Raises:
+    ValueError: If there are others.
+  """
   found: dict[str, dict[str, records_lib.Record]] = {n: {} for n in names}
   form = rf'(\w+)-({runner.DEFAULT}|[1-4]?[0-9])-seed[0-9]{{1,9}}'
-  for of_part in parts.values():
-    for name, record in records_lib.unpack(of_part).items():
-      known = re.fullmatch(form, name)
-      if known is None or known[1] not in found:
-        raise ValueError(f'got run {name!r}')
-      found[known[1]][name] = record
+  for name, record in records.items():
+    known = re.fullmatch(form, name)
+    if known is None or known[1] not in found:
+      raise ValueError(f'got run {name!r}')
+    found[known[1]][name] = record
   return found
 
 

@@ -16,7 +16,6 @@ from typing import Any, Optional
 
 import numpy as np
 
-from tff_adaptive import errors
 from tff_adaptive.lab.board import scoring
 from tff_adaptive.lab.board import workloads
 from tff_adaptive.lab.recording import files
@@ -27,6 +26,7 @@ from tff_adaptive.lab.training.participation import system_model
 # What a run can be charged for, the headline first.
 MEASURES = (*workloads.PROFILES, 'rounds', 'gradients', 'bytes')
 _LOSS = 'validation/loss'
+_ABOUT = 'about'
 # The part of a run's evaluations whose mean selects a setting.
 _LAST = 0.1
 
@@ -173,39 +173,34 @@ def pack(records: Mapping[str, Record]) -> dict[str, np.ndarray]:
 
 
 def write(
-  path: pathlib.Path,
-  made_by: str,
-  records: Mapping[str, Record],
-  reasons: Mapping[str, str],
+  path: pathlib.Path, about: Any, records: Mapping[str, Record]
 ) -> None:
-  """Writes records, what made them and why some failed to a file."""
-  packed = io.BytesIO()
+  """Writes records and what is to be known about them, JSON, to a file."""
   arrays: dict[str, Any] = {
-    'about': np.array(json.dumps([made_by, dict(reasons)])),
     **pack(records),
+    _ABOUT: np.array(json.dumps(about)),
   }
+  packed = io.BytesIO()
   np.savez_compressed(packed, **arrays)
+  files.make_folder(path.parent)
   files.write_atomically(path, packed.getvalue())
 
 
-def read(
-  path: pathlib.Path,
-) -> tuple[str, dict[str, Record], dict[str, str]]:
-  """Reads what `write` wrote.
+def read(path: pathlib.Path) -> tuple[Any, dict[str, Record]]:
+  """Reads what `write` wrote, or a file of several groups, as of version 1.
 
   Raises:
-    SettingsError: If it is damaged.
+    Exception: If it is something else, or is damaged: almost any, of NumPy and
+      the like.
   """
-  try:
-    with np.load(io.BytesIO(files.read(path)), allow_pickle=False) as arrays:
-      made_by, reasons = json.loads(str(arrays['about']))
-      return made_by, unpack(arrays), reasons
-  except Exception as e:  # pylint: disable=broad-exception-caught
-    # Damaged bytes make zipfile and NumPy raise almost anything.
-    raise errors.SettingsError(
-      f'{path} is damaged ({errors.reason(e)}); delete it, and its runs are '
-      'run again.'
-    ) from e
+  with np.load(io.BytesIO(files.read(path)), allow_pickle=False) as found:
+    arrays = dict(found)
+  about = json.loads(str(arrays.pop(_ABOUT)))
+  groups: dict[str, dict[str, Any]] = {}
+  for key, array in arrays.items():
+    prefix, _, part = key.rpartition('/')
+    groups.setdefault(prefix, {})[part] = array
+  return about, {n: r for g in groups.values() for n, r in unpack(g).items()}
 
 
 def _planes(arrays: Sequence[np.ndarray]) -> np.ndarray:

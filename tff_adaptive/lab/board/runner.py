@@ -331,8 +331,15 @@ class Runner:
     """Returns the records of earlier commands."""
     if workload not in self._known:
       self._known[workload] = {}
-      if self._file(workload).exists():
-        made_by, known, reasons = records_lib.read(self._file(workload))
+      path = self._file(workload)
+      if path.exists():
+        try:
+          (made_by, reasons), known = records_lib.read(path)
+        except Exception as e:
+          raise errors.SettingsError(
+            f'{path} is damaged ({errors.reason(e)}); delete it, and its runs '
+            'are run again.'
+          ) from e
         if made_by != self._made_by(workload):
           known = {}  # Of other versions.
         if self._options['retry_failed']:
@@ -344,9 +351,8 @@ class Runner:
   def _save(self, workload: str) -> None:
     known = self._known[workload]
     reasons = {n: r for n, r in self.reasons.items() if n in known}
-    records_lib.write(
-      self._file(workload), self._made_by(workload), known, reasons
-    )
+    about = self._made_by(workload), reasons
+    records_lib.write(self._file(workload), about, known)
 
   def enter(
     self, protocol: Protocol

@@ -22,9 +22,9 @@ from tff_adaptive.lab.sweep import worker
 from tff_adaptive.lab.training import experiment
 from tff_adaptive.lab.training import parts as parts_lib
 from tff_adaptive.lab.training import reuse
+from tff_adaptive.lab.training.data import datasets as data_lib
 from tff_adaptive.lab.training.loop import loop
 from tff_adaptive.lab.training.loop import rounds as rounds_lib
-from tff_adaptive.lab.training.participation import cohorts
 from tff_adaptive.processes.local import local_model
 from tff_adaptive.processes.local import tensor_model
 
@@ -69,56 +69,38 @@ def train(
     OpError: If a client or the server of one of them fails.
   """
   settings = points[0].settings
-  experiment.set_runtime(settings)
-  task = experiment.create_task(settings)
-  group = [(p, experiment.build(p.settings, task)) for p in points]
+  parts = experiment.set_up(settings)
+  group = [(p, experiment.build(p.settings, parts.task)) for p in points]
   process = group[0][1].process
-  size = _nbytes(reuse.template(process))
+  size = data_lib.nbytes(reuse.template(process))
   needed = _COPIES * size * settings.clients_per_round
   if isinstance(process, processes.StatefulLearningProcess):
-    population = len(task.datasets.train_data.client_ids)
-    needed += population * _nbytes(process.initialize_client_state())
+    kept = data_lib.nbytes(process.initialize_client_state())
+    needed += kept * len(parts.clients.client_ids)
   most = max(1, _BYTES // needed)
   found: dict[str, records_lib.Record] = {}
   for start in range(0, len(group), most):
-    found |= _train(task, group[start : start + most], divergence_factor)
+    found |= _train(parts, group[start : start + most], divergence_factor)
   return found
 
 
-def _nbytes(state: structures.Structure) -> int:
-  return sum(np.asarray(leaf).nbytes for leaf in tf.nest.flatten(state))
-
-
 def _train(
-  task: Any, group: _Group, divergence_factor: float
+  parts: loop.Parts, group: _Group, divergence_factor: float
 ) -> dict[str, records_lib.Record]:
   """Trains as many runs as fit into memory."""
-  settings = group[0][0].settings
-  clients = task.datasets.train_data.client_ids
-  parts = parts_lib.make(
-    settings,
-    task,
-    group[0][1],
-    cohorts.cohorts_of(settings, clients),
-    experiment.training_data,
-  )
-  rounds = _Rounds(task, parts, group)
+  intervals = loop.Intervals.of(group[0][0].settings)
+  rounds = _Rounds(parts, group)
   runs = [_Run(divergence_factor) for _ in group]
-  intervals = loop.Intervals(
-    total_rounds=settings.total_rounds,
-    rounds_per_eval=settings.rounds_per_eval,
-    rounds_per_checkpoint=settings.rounds_per_checkpoint,
-  )
-  for number in range(settings.total_rounds + 1):
+  for number in range(intervals.total_rounds + 1):
     columns: Sequence[Mapping[str, Any]] = [{}] * len(runs)
     if number:
       columns = rounds.run(number)
-    if not number or intervals.evaluates(number):
-      losses = rounds.losses(number)
-      for run, loss in zip(runs, losses, strict=True):
-        run.values = {'validation/loss': float(loss)}
-    for run, own in zip(runs, columns, strict=True):
-      run.add(parts, number, own)
+    values: Sequence[Mapping[str, Any]] = [{}] * len(runs)
+    if intervals.evaluates(number):
+      losses = rounds.losses(number).tolist()
+      values = [{'validation/loss': loss} for loss in losses]
+    for run, *own in zip(runs, columns, values, strict=True):
+      run.add(parts, number, *own)
     if all(run.is_over for run in runs):
       break
   return {
@@ -137,13 +119,11 @@ class _Run:
   Attributes:
     rows: As those of metrics.csv.
     status: How it ended, or would end now.
-    values: The columns of an evaluation that is due.
   """
 
   def __init__(self, divergence_factor: float):
     self._watch = worker.Watch(divergence_factor=divergence_factor)
     self.rows: list[dict[str, Any]] = []
-    self.values: dict[str, Any] = {}
     self.status = outcomes.FINISHED
 
   @property
@@ -151,13 +131,16 @@ class _Run:
     return self.status != outcomes.FINISHED
 
   def add(
-    self, parts: loop.Parts, number: int, columns: Mapping[str, Any]
+    self,
+    parts: loop.Parts,
+    number: int,
+    columns: Mapping[str, Any],
+    values: Mapping[str, Any],
   ) -> None:
-    """Adds the row of a round."""
-    row = {'round': number, **columns, **self.values}
-    self.values = {}
+    """Adds the row of a round and its evaluation."""
     if self.is_over:
       return
+    row = {'round': number, **columns, **values}
     if number:
       loop.charge(row, parts, number, self.rows[-1])
     self.rows.append(row)
@@ -177,7 +160,7 @@ def _ensembles(process: Any) -> Sequence[Any]:
 class _Rounds:
   """Rounds of several states."""
 
-  def __init__(self, task: Any, parts: loop.Parts, group: _Group):
+  def __init__(self, parts: loop.Parts, group: _Group):
     process = group[0][1].process
     self._parts, self._count = parts, len(group)
     assert isinstance(parts.rounds, rounds_lib.LearningRounds)
@@ -191,7 +174,7 @@ class _Rounds:
     ]
     self._states = [tf.constant(np.stack(leaves)) for leaves in zip(*states)]
     self._losses = reuse.beside(
-      parts.evaluator, 'losses', lambda: _losses_of(task.model_fn)
+      parts.evaluator, 'losses', lambda: _losses_of(parts.task.model_fn)
     )
     # What clients keep, [states, ...], by id.
     self._kept: dict[str, list[tf.Tensor]] = {}
@@ -230,7 +213,8 @@ class _Rounds:
     batches = list(self._parts.splits.validation(number))
     whole = tf.nest.map_structure(lambda *b: tf.concat(b, axis=0), *batches)
     weights = self._weights(self._states).value
-    return np.asarray(self._losses(weights, whole))
+    with vectorizing.quietly():
+      return np.asarray(self._losses(weights, whole))
 
 
 def _losses_of(model_fn: local_model.Model) -> Any:
@@ -245,14 +229,4 @@ def _losses_of(model_fn: local_model.Model) -> Any:
       count, lambda own: model.loss(own, batch), weights
     )
 
-  def call(
-    weights: structures.ModelWeights, batch: structures.Examples
-  ) -> tf.Tensor:
-    try:
-      with vectorizing.quietly():
-        return traced(weights, batch)
-    except (TypeError, ValueError) as e:
-      raise runtime.CannotVectorize(vectorizing.reason(e)) from e
-
-  traced = tf.function(losses, autograph=False)
-  return call
+  return tf.function(losses, autograph=False)

@@ -355,7 +355,7 @@ def _run(
   with signals.handled():
     try:
       with signals.interruptible():
-        ready = _set_up(settings)
+        ready = set_up(settings)
     except stopping.Stopped:
       say('Interrupted before training started.')
       raise
@@ -395,11 +395,7 @@ def _run(
       results = loop.Training(
         ready,
         folder=folder,
-        intervals=loop.Intervals(
-          total_rounds=settings.total_rounds,
-          rounds_per_eval=settings.rounds_per_eval,
-          rounds_per_checkpoint=settings.rounds_per_checkpoint,
-        ),
+        intervals=loop.Intervals.of(settings),
         progress=progress,
         signals=signals,
         hooks=[watch, *recorders, *hooks],
@@ -490,7 +486,7 @@ def _write_down(
   task_figures.save_partition(ready.task.datasets.train_data, folder.path)
 
 
-def _set_up(settings: settings_lib.Settings) -> 'loop_lib.Parts':
+def set_up(settings: settings_lib.Settings) -> 'loop_lib.Parts':
   """Loads the data and builds the parts of the run; writes nothing."""
   from tff_adaptive.lab.training import parts as parts_lib
 

@@ -131,8 +131,11 @@ class Ensemble:
         with vectorizing.quietly():
           traced = tf.function(body, input_signature=specs, autograph=False)
           concrete = traced.get_concrete_function()
-        if rows is not None:
-          lockstep.check_forms(self._executable.phases, rows.components)
+        for phase in self._executable.phases:
+          if rows is not None and phase.reads_data:
+            if phase.together is None:
+              raise TypeError('clients were found to train one at a time')
+            phase.together.check(rows.components)
       except Exception as e:  # pylint: disable=broad-exception-caught
         # An error of the model itself is raised once a state trains alone.
         raise failures.CannotVectorize(vectorizing.reason(e)) from e

@@ -285,14 +285,22 @@ class Together:
     try:
       if key not in self._functions:
         self._functions[key] = self._traced(*key, components)
-      if not self._is_checked and components[0].shape[0]:
-        for form in self._forms:
-          form.check(components)
-        self._is_checked = True
+      self.check(components)
     except Exception as e:  # pylint: disable=broad-exception-caught
       # An error of the model itself is raised once a client trains alone.
       raise failures.CannotVectorize(vectorizing.reason(e)) from e
     return self._functions[key]
+
+  def check(self, components: Sequence[tf.Tensor]) -> None:
+    """Checks once, on rows, that filled up batches do not change results.
+
+    Raises:
+      TypeError: If they do.
+    """
+    if not self._is_checked and components[0].shape[0]:
+      for form in self._forms:
+        form.check(components)
+      self._is_checked = True
 
   def _traced(
     self,
@@ -413,13 +421,3 @@ def map_each(
     # TFF's conditions, as in clipping, have branches that must run for one
     # client alone.
     return tf.map_fn(function, stacked, fn_output_signature=list(specs))
-
-
-def check_forms(
-  of_phases: Sequence[Any], components: Sequence[tf.Tensor]
-) -> None:
-  """Checks the cohort forms of all phases, as `CohortForm.check` does."""
-  for phase in of_phases:
-    for node in phase.client.nodes:
-      if node.graph is not None and node.graph.cohort_form is not None:
-        node.graph.cohort_form.check(components)

@@ -13,6 +13,8 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 
+import tensorflow as tf
+
 from tff_adaptive.runtime import failures
 from tff_adaptive.runtime.engine import fused
 from tff_adaptive.runtime.engine import lockstep
@@ -48,6 +50,11 @@ class Phase:
       self.together = lockstep.Together(self.client)
     except failures.CannotVectorize as e:
       self.alone_because = str(e)
+
+  @property
+  def reads_data(self) -> bool:
+    """Whether clients read their data."""
+    return any(leaf.spec.dtype == tf.variant for leaf in self.client.inputs)
 
   @functools.cached_property
   def loops(self) -> bool:

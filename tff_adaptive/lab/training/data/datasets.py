@@ -132,7 +132,7 @@ def nbytes(tensors: structures.Structure) -> int:
   for tensor in tf.nest.flatten(tensors):
     if tensor is None:
       continue
-    if isinstance(tensor, np.ndarray):
+    if isinstance(tensor, (np.ndarray, np.generic)):
       total += tensor.nbytes
     elif tensor.dtype == tf.string:
       total += int(tf.reduce_sum(tf.strings.length(tensor)))

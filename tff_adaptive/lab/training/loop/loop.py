@@ -13,6 +13,7 @@ import tensorflow_federated as tff
 
 from tff_adaptive import errors
 from tff_adaptive import runtime
+from tff_adaptive.lab.flags import settings as settings_lib
 from tff_adaptive.lab.recording import best
 from tff_adaptive.lab.recording import checkpoints as checkpoints_lib
 from tff_adaptive.lab.recording import files
@@ -101,6 +102,12 @@ class Intervals:
   total_rounds: int
   rounds_per_eval: int
   rounds_per_checkpoint: int
+
+  @classmethod
+  def of(cls, settings: settings_lib.Settings) -> 'Intervals':
+    """Returns those of a run's settings."""
+    names = [field.name for field in dataclasses.fields(cls)]
+    return cls(**{name: getattr(settings, name) for name in names})
 
   def evaluates(self, round_number: int) -> bool:
     return (

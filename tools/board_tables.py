@@ -61,7 +61,7 @@ def tables_of(group: str) -> dict[str, str]:
   return {
     f'{group}{n}.csv': page.as_csv(table)
     for n, table in tables.items()
-    if table.rows
+    if not table.empty
   }
 
 

@@ -71,7 +71,7 @@ def test_flags_of_runs(tmp_path):
 
 def test_flags_that_a_method_refuses_are_told_with_the_run(tmp_path):
   # A decay is of a schedule, and there is none.
-  space = spaces.Space('x', {'client_lr_decay_rate': spaces.Discrete([0.9])})
+  space = spaces.Space('x', {'client_lr_decay_rate': {'values': [0.9]}})
   made = runner.Runner(
     runner.Submission('fedavg', space),
     workloads.choose('digits'),
@@ -86,6 +86,6 @@ def test_flags_that_a_method_refuses_are_told_with_the_run(tmp_path):
 def test_another_space_is_another_folder():
   one = runner.Submission('fedavg', spaces.of_method('fedavg'))
   other = runner.Submission(
-    'fedavg', spaces.Space('x', {'client_learning_rate': spaces.Discrete([1])})
+    'fedavg', spaces.Space('x', {'client_learning_rate': {'values': [1]}})
   )
   assert one.label != other.label and one.label.startswith('fedavg-')

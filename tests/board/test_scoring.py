@@ -49,8 +49,6 @@ def test_targets():
   np.testing.assert_allclose(
     scoring.targets(2.0, 1.0), [1.5, 1.3, 1.15, 1.05, 1.0]
   )
-  finals = {'a': [1.0, 5.0, 2.0], 'b': [1.9, 1.9, 9.0], 'c': [3.0]}
-  assert scoring.reference_loss(finals) == 1.9
 
 
 def test_a_target_is_reached_by_the_mean_of_three():
@@ -72,8 +70,11 @@ def test_expected_running_time_as_coco_defines_it():
     curve([5, 15, 20, 30], [0, 0, 0, 0]),
     curve([50, 60, 70, 100], [5, 5, 5, 5]),
   ]
-  assert scoring.expected_cost(runs, 1.0) == 65
-  assert scoring.expected_cost(runs[2:], 1.0) == math.inf
+  target = np.array([1.0])
+  assert scoring.reference_costs(target, {'a': runs}) == [65]
+  assert scoring.reference_costs(target, {'a': runs[2:]}) == [math.inf]
+  both = {'a': runs, 'b': runs[:2]}
+  assert scoring.reference_costs(target, both) == [15]
 
 
 @pytest.mark.parametrize('ratio', [0.1, 0.25, 0.6, 1, 2, 3.9, 4, 7, math.inf])

@@ -26,7 +26,7 @@ SUFFIX = '.npz'
 FOLDERS = {1: 'entries', 2: 'entries_2'}
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Entry:
   """The runs of a submission.
 
@@ -74,13 +74,14 @@ class Entry:
   ) -> list[scoring.Setting]:
     """Returns the settings that tuning with a budget selects."""
     return [
-      self._setting(workload, trial, share, measure)
+      scoring.Setting(share, self._curves(workload, trial, measure))
       for trial, share in self.shares(workload, budget).items()
     ]
 
   def untuned(self, workload: str, measure: str) -> list[scoring.Setting]:
     """Returns the defaults as the one setting."""
-    return [self._setting(workload, runner.DEFAULT, 1.0, measure)]
+    curves = self._curves(workload, runner.DEFAULT, measure)
+    return [scoring.Setting(1.0, curves)]
 
   def repeats(self, workload: str, setting: object) -> list[records_lib.Record]:
     """Returns the runs of a setting on the fresh seeds."""
@@ -89,19 +90,11 @@ class Entry:
       for seed in self.protocol.seeds
     ]
 
-  def _setting(
-    self, workload: str, setting: object, share: float, measure: str
-  ) -> scoring.Setting:
-    key = workload, setting, measure
-    if key not in self._curves:
-      repeats = self.repeats(workload, setting)
-      self._curves[key] = [record.curve(measure) for record in repeats]
-    return scoring.Setting(share, self._curves[key])
-
-  @functools.cached_property
-  def _curves(self) -> dict[Any, list[scoring.Curve]]:
-    """Curves that were made before, as several tables need them."""
-    return {}
+  @functools.cache  # Several tables need them.
+  def _curves(
+    self, workload: str, setting: object, measure: str
+  ) -> list[scoring.Curve]:
+    return [r.curve(measure) for r in self.repeats(workload, setting)]
 
   def merged(self, older: 'Entry') -> 'Entry':
     """Returns this entry with an older one's other workloads."""
@@ -119,7 +112,7 @@ def write(path: pathlib.Path, entry: Entry) -> None:
   about = {
     'board': workloads_lib.VERSION,
     'method': entry.submission.method,
-    'space': entry.submission.space.plain(),
+    'space': dataclasses.asdict(entry.submission.space),
     'protocol': dataclasses.asdict(entry.protocol),
     'workloads': {
       name: {

@@ -7,9 +7,10 @@ and tables of text. Imports no TensorFlow.
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, Optional
+from typing import Optional
 
 import numpy as np
+import pandas as pd
 from scipy import stats
 
 from tff_adaptive.lab.board import entries as entries_lib
@@ -28,20 +29,7 @@ _MOST_NAMED = 5
 _DEAR = {'bytes': 'communication is dear', 'gradients': 'computation is dear'}
 
 
-@dataclasses.dataclass(frozen=True)
-class Table:
-  """A table of text.
-
-  Attributes:
-    head: Headings of columns.
-    rows: Cells.
-  """
-
-  head: Sequence[str]
-  rows: Sequence[Sequence[str]]
-
-
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Leaderboard:
   """Entries against references.
 
@@ -60,12 +48,13 @@ class Leaderboard:
   references: references_lib.References
   left_out: Sequence[str]
 
+  @functools.cache  # Several tables need them.
   def scores(
     self,
     *,
     budget: int = HEADLINE,
     measure: str = workloads_lib.HEADLINE,
-    workloads: Optional[Sequence[str]] = None,
+    workloads: Optional[tuple[str, ...]] = None,
   ) -> dict[str, scoring.Scores]:
     """Scores the entries of `entries`, in their order.
 
@@ -74,24 +63,16 @@ class Leaderboard:
       measure: Of cost.
       workloads: All unless given.
     """
-    chosen = tuple(self.workloads if workloads is None else workloads)
+    chosen = self.workloads if workloads is None else workloads
     known = self.references.by_measure[measure]
-    key = budget, measure, chosen
-    if key not in self._scores:
-      self._scores[key] = {
-        name: scoring.scores_of(
-          {w: entry.tuned(w, budget, measure) for w in chosen},
-          {w: known[w] for w in chosen},
-        )
-        for name, entry in self.entries.items()
-        if budget in entry.protocol.budgets
-      }
-    return self._scores[key]
-
-  @functools.cached_property
-  def _scores(self) -> dict[Any, dict[str, scoring.Scores]]:
-    """Scores that were computed before, as several tables need them."""
-    return {}
+    return {
+      name: scoring.scores_of(
+        {w: entry.tuned(w, budget, measure) for w in chosen},
+        {w: known[w] for w in chosen},
+      )
+      for name, entry in self.entries.items()
+      if budget in entry.protocol.budgets
+    }
 
   def untuned(self) -> dict[str, scoring.Scores]:
     """Scores the methods' defaults."""
@@ -192,7 +173,7 @@ def _trained(entry: entries_lib.Entry, workloads: Sequence[str]) -> list[str]:
   ]
 
 
-def main_table(board: Leaderboard) -> Table:
+def main_table(board: Leaderboard) -> pd.DataFrame:
   """Tabulates scores, and what the evidence separates."""
   scores, untuned = board.scores(), board.untuned()
   behind = next(iter(board.ahead.values()), [])  # Of the first.
@@ -217,67 +198,54 @@ def main_table(board: Leaderboard) -> Table:
         f'{untuned[name].total:.3f}' if name in untuned else '',
       ]
     )
-  head = (
+  head = [
     'method', 'score', 'low', 'high', 'cost', 'over FedAvg', 'from', 'to',
     'behind the first', 'ahead of', 'diverged', 'untuned',
-  )  # fmt: skip
-  return Table(head, rows)
+  ]  # fmt: skip
+  return pd.DataFrame(rows, columns=head)
 
 
-def ahead_table(board: Leaderboard) -> Table:
+def ahead_table(board: Leaderboard) -> pd.DataFrame:
   """Tabulates which methods each is significantly ahead of."""
   rows = [
     [board.printed(name), ', '.join(map(board.printed, behind))]
     for name, behind in board.ahead.items()
     if behind
   ]
-  return Table(('method', 'ahead of'), rows)
+  return pd.DataFrame(rows, columns=['method', 'ahead of'])
 
 
-def apart_table(board: Leaderboard) -> Table:
+def apart_table(board: Leaderboard) -> pd.DataFrame:
   """Tabulates entries that cannot train all workloads, the ablest first."""
   trained = {n: _trained(e, board.workloads) for n, e in board.apart.items()}
-  return Table(
-    ('method', 'can train', 'cannot train'),
+  rows = [
     [
-      [
-        board.printed(name),
-        f'{len(able)} of {len(board.workloads)}',
-        ', '.join(w for w in board.workloads if w not in able),
-      ]
-      for name, able in sorted(trained.items(), key=lambda i: -len(i[1]))
-    ],
-  )
-
-
-def cases(board: Leaderboard) -> list[tuple[str, str, Sequence[str]]]:
-  """Returns what somebody may know beforehand of a problem.
-
-  Returns:
-    Of each case a description, the measure of cost and the workloads.
-  """
-  found: list[tuple[str, str, Sequence[str]]] = [
-    (
-      described,
-      workloads_lib.HEADLINE,
-      [
-        w for w in board.workloads if trait in workloads_lib.choose(w)[0].traits
-      ],
-    )
-    for trait, described in workloads_lib.TRAITS.items()
+      board.printed(name),
+      f'{len(able)} of {len(board.workloads)}',
+      ', '.join(w for w in board.workloads if w not in able),
+    ]
+    for name, able in sorted(trained.items(), key=lambda i: -len(i[1]))
   ]
-  found += [(said, measure, board.workloads) for measure, said in _DEAR.items()]
-  return [case for case in found if case[2]]
+  return pd.DataFrame(rows, columns=['method', 'can train', 'cannot train'])
 
 
-def case_table(board: Leaderboard) -> Table:
+def case_table(board: Leaderboard) -> pd.DataFrame:
   """Tabulates by case the methods that are ahead of FedAvg.
 
-  A method is, if its difference is significant after Holm's correction for all
-  methods of the case. Its factor says how many times less it costs.
+  A case is what somebody may know beforehand of a problem. A method is ahead,
+  if its difference is significant after Holm's correction for all methods of
+  the case. Its factor says how many times less it costs.
   """
+  traits = {w: workloads_lib.choose(w)[0].traits for w in board.workloads}
+  cases = [
+    (said, workloads_lib.HEADLINE, tuple(w for w in traits if t in traits[w]))
+    for t, said in workloads_lib.TRAITS.items()
+  ]
+  cases += [(said, measure, tuple(traits)) for measure, said in _DEAR.items()]
   rows = []
-  for described, measure, workloads in cases(board):
+  for described, measure, workloads in cases:
+    if not workloads:
+      continue
     scores = board.scores(measure=measure, workloads=workloads)
     found: list[tuple[str, scoring.Difference]] = []
     if BASELINE in scores:
@@ -294,7 +262,8 @@ def case_table(board: Leaderboard) -> Table:
     if more := len(found) - len(cells):
       cells.append(f'and {more} more')
     rows.append([described, ', '.join(workloads), '; '.join(cells) or 'none'])
-  return Table(('what is known', 'workloads', 'ahead of FedAvg'), rows)
+  head = ['what is known', 'workloads', 'ahead of FedAvg']
+  return pd.DataFrame(rows, columns=head)
 
 
 def _saved(difference: float) -> str:
@@ -302,53 +271,37 @@ def _saved(difference: float) -> str:
   return f'{factor:.2f}'
 
 
-def workload_table(board: Leaderboard) -> Table:
+def workload_table(board: Leaderboard) -> pd.DataFrame:
   """Tabulates every method's score on every workload."""
-  return Table(
-    ('method', *board.workloads),
-    [
-      [board.printed(n), *(f'{s.by_workload[w]:.2f}' for w in board.workloads)]
-      for n, s in board.scores().items()
-    ],
-  )
+  rows = [
+    [board.printed(n), *(f'{s.by_workload[w]:.2f}' for w in board.workloads)]
+    for n, s in board.scores().items()
+  ]
+  return pd.DataFrame(rows, columns=['method', *board.workloads])
 
 
-def measure_table(board: Leaderboard) -> Table:
+def measure_table(board: Leaderboard) -> pd.DataFrame:
   """Tabulates scores by each measure of cost."""
   by = {m: board.scores(measure=m) for m in board.references.by_measure}
-  return Table(
-    ('method', *by),
-    [
-      [board.printed(name), *(f'{s[name].total:.3f}' for s in by.values())]
-      for name in board.scores()
-    ],
-  )
+  rows = [
+    [board.printed(name), *(f'{s[name].total:.3f}' for s in by.values())]
+    for name in board.scores()
+  ]
+  return pd.DataFrame(rows, columns=['method', *by])
 
 
-@dataclasses.dataclass(frozen=True)
-class Agreement:
-  """How far ranks on the ten and on federated workloads agree.
-
-  Attributes:
-    correlation: Spearman's, of scores at the headline's budget.
-    interval: A 95 % interval of it, by a bootstrap over workloads and seeds.
-    methods: How many are ranked.
-  """
-
-  correlation: float
-  interval: tuple[float, float]
-  methods: int
-
-
-def agreement(board: Leaderboard) -> Optional[Agreement]:
+def agreement(board: Leaderboard) -> Optional[tuple[float, float, float]]:
   """Computes how far ranks on the ten and on federated workloads agree.
 
   Returns:
-    The agreement; `None` with fewer than three entries, or without workloads of
-    both groups.
+    Spearman's correlation of scores at the headline's budget, and the ends of a
+    95 % interval of it, by a bootstrap over workloads and seeds; `None` with
+    fewer than three entries, or without workloads of both groups.
   """
   parts = [
-    [w.name for w in workloads_lib.GROUPS[group] if w.name in board.workloads]
+    tuple(
+      w.name for w in workloads_lib.GROUPS[group] if w.name in board.workloads
+    )
     for group in ('ten', 'federated')
   ]
   if not all(parts) or len(board.entries) < 3:
@@ -368,4 +321,4 @@ def agreement(board: Leaderboard) -> Optional[Agreement]:
     for pair in zip(*(scores.T for scores in groups), strict=True)
   )
   low, high = np.nanpercentile(draws, [2.5, 97.5])
-  return Agreement(correlation, (float(low), float(high)), len(board.entries))
+  return correlation, float(low), float(high)

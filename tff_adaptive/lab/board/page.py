@@ -1,13 +1,12 @@
 """What the board writes: one page, its tables and its pictures."""
 
-import csv
-import io
 import pathlib
 from collections.abc import Mapping
 from typing import Any
 
 import altair as alt
 import jinja2
+import pandas as pd
 
 from tff_adaptive import drawing
 from tff_adaptive.lab.board import leaderboard
@@ -37,7 +36,7 @@ def write(folder: pathlib.Path, board: leaderboard.Leaderboard) -> str:
   contents = {
     'board.html': _render(board, main, apart, images).encode(),
     'board.csv': as_csv(main).encode(),
-    'board.tex': as_latex(main).encode(),
+    'board.tex': formatting.latex_table(main.map(formatting.latex)).encode(),
     **{
       f'{name}.{form}': image
       for name, of in images.items()
@@ -47,7 +46,11 @@ def write(folder: pathlib.Path, board: leaderboard.Leaderboard) -> str:
   files.make_folder(folder)
   for name, content in contents.items():
     files.write_atomically(folder / name, content)
-  tables = [[t.head, *t.rows] for t in (main, apart) if t.rows]
+  tables = [
+    [[*table], *table.values.tolist()]
+    for table in (main, apart)
+    if not table.empty
+  ]
   return '\n'.join(
     [
       *(line for t in tables for line in (*formatting.aligned(t, left=1), '')),
@@ -60,8 +63,8 @@ def write(folder: pathlib.Path, board: leaderboard.Leaderboard) -> str:
 
 def _render(
   board: leaderboard.Leaderboard,
-  main: leaderboard.Table,
-  apart: leaderboard.Table,
+  main: pd.DataFrame,
+  apart: pd.DataFrame,
   images: Mapping[str, Mapping[drawing.Format, bytes]],
 ) -> str:
   environment = jinja2.Environment(
@@ -89,35 +92,11 @@ def _render(
   )
 
 
-def as_csv(table: leaderboard.Table) -> str:
-  """Formats a table as CSV."""
-  text = io.StringIO()
-  csv.writer(text, lineterminator='\n').writerows(
-    [formatting.spreadsheet_cell(cell) for cell in row]
-    for row in (table.head, *table.rows)
-  )
-  return text.getvalue()
-
-
-def as_latex(table: leaderboard.Table) -> str:
-  """Formats a table as a LaTeX tabular, which needs \\usepackage{booktabs}."""
-  lines = [
-    ' & '.join(map(formatting.latex, row)) + r' \\'
-    for row in (table.head, *table.rows)
-  ]
-  return '\n'.join(
-    [
-      r'% \usepackage{booktabs}',
-      rf'\begin{{tabular}}{{l{"r" * (len(table.head) - 1)}}}',
-      r'\toprule',
-      lines[0],
-      r'\midrule',
-      *lines[1:],
-      r'\bottomrule',
-      r'\end{tabular}',
-      '',
-    ]
-  )
+def as_csv(table: pd.DataFrame) -> str:
+  """Formats a table of text as CSV."""
+  cells = table.map(formatting.spreadsheet_cell)
+  text: str = cells.to_csv(index=False, lineterminator='\n')
+  return text
 
 
 # Methods whose score is drawn against the budget: FedAvg and the first ones.

@@ -33,14 +33,13 @@ class References:
 
   Attributes:
     by_measure: By measure of cost and workload.
-    quality: By workload, L0, Q and the baseline that Q is of.
-    missed: By workload, the targets that no tuned baseline reaches, which count
-      for nobody.
+    quality: By workload, L0, Q and the baseline that Q is of, as in the file,
+      where targets that no tuned baseline reaches, which count for nobody, have
+      no costs.
   """
 
   by_measure: Mapping[str, Mapping[str, scoring.Reference]]
   quality: Mapping[str, Mapping[str, Any]]
-  missed: Mapping[str, Sequence[float]]
 
 
 def make(baselines: Sequence[entries.Entry], path: pathlib.Path) -> None:
@@ -86,15 +85,14 @@ def _of_workload(
     if not math.isnan(r.untrained)
   ]
   start = float(np.median(untrained))
-  finals = {n: [r.final for r in runs] for n, runs in tuned.items()}
-  medians = {n: float(np.median(losses)) for n, losses in finals.items()}
-  reached = scoring.reference_loss(finals)
-  targets = scoring.targets(start, reached)
+  medians = {n: float(np.median([r.final for r in o])) for n, o in tuned.items()}
+  best = min(medians, key=lambda n: medians[n])
+  targets = scoring.targets(start, medians[best])
   costs = {}
   for measure in records_lib.MEASURES:
     curves = {n: [r.curve(measure) for r in runs] for n, runs in tuned.items()}
-    found = scoring.reference_costs(targets, curves)
-    costs[measure] = [c if math.isfinite(c) else None for c in found.tolist()]
+    least = scoring.reference_costs(targets, curves).tolist()
+    costs[measure] = [c if math.isfinite(c) else None for c in least]
   return {
     'how': (
       f'main.py board baselines: the best of {protocol.trials} trials, seeds '
@@ -103,8 +101,8 @@ def _of_workload(
     'hash': workloads_lib.choose(name)[0].hash,
     'made_with': dict(baselines[0].made_with[name]),
     'untrained': start,
-    'reference': reached,
-    'of': min(medians, key=lambda n: medians[n]),
+    'reference': medians[best],
+    'of': best,
     'medians': medians,
     'targets': [float(target) for target in targets],
     'costs': costs,
@@ -120,7 +118,6 @@ def read(path: pathlib.Path) -> References:
   by_measure: dict[str, dict[str, scoring.Reference]] = {
     measure: {} for measure in records_lib.MEASURES
   }
-  missed = {}
   try:
     found = json.loads(files.read(path))
     entries.check_version(path, found)
@@ -132,8 +129,7 @@ def read(path: pathlib.Path) -> References:
           [np.inf if c is None else c for c in of['costs'][measure]]
         )
         of_measure[name] = scoring.reference_of(targets, costs)
-        missed[name] = targets[np.isinf(costs)].tolist()
-    return References(by_measure, found['workloads'], missed)
+    return References(by_measure, found['workloads'])
   except (OSError, ValueError, LookupError, TypeError, AttributeError) as e:
     raise errors.SettingsError(
       f"{path} cannot be read as the board's targets: {errors.reason(e)}."

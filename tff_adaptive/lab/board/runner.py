@@ -118,7 +118,8 @@ class Submission:
   @property
   def label(self) -> str:
     """The name of its folder; another space is another submission."""
-    text = json.dumps([workloads_lib.VERSION, self.space.plain()])
+    space = dataclasses.asdict(self.space)
+    text = json.dumps([workloads_lib.VERSION, space])
     digest = hashlib.blake2b(text.encode('utf-8'), digest_size=4).hexdigest()
     return f'{self.method}-{digest}'
 

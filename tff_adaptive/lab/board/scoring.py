@@ -112,23 +112,9 @@ def targets(untrained: float, reference: float) -> np.ndarray:
 
   Args:
     untrained: L0, the loss before training.
-    reference: Q, as `reference_loss` finds it.
+    reference: Q, the least of the baselines' median final losses.
   """
   return untrained - np.array(FRACTIONS) * (untrained - reference)
-
-
-def reference_loss(finals: Mapping[str, Sequence[float]]) -> float:
-  """Returns the least of the baselines' median final losses.
-
-  Args:
-    finals: By baseline, the final validation loss of each seed.
-  """
-  return min(float(np.median(losses)) for losses in finals.values())
-
-
-def expected_cost(curves: Sequence[Curve], target: float) -> float:
-  """Returns the expected cost of a target; infinite without a hit."""
-  return float(_expected(*_hits(curves, np.array([target])))[0])
 
 
 def reference_costs(
@@ -140,9 +126,8 @@ def reference_costs(
     targets: Losses to reach, [targets].
     baselines: By baseline, the runs of its tuned setting.
   """
-  return np.array(
-    [min(expected_cost(c, t) for c in baselines.values()) for t in targets]
-  )
+  each = [_expected(*_hits(runs, targets)) for runs in baselines.values()]
+  return np.min(each, axis=0)
 
 
 def reference_of(targets: np.ndarray, costs: np.ndarray) -> Reference:

@@ -7,6 +7,7 @@ from typing import Optional
 from tff_adaptive import optimizers
 from tff_adaptive.algorithms import methods as table
 from tff_adaptive.lab.recording import metric_names
+from tff_adaptive.lazy import pandas as pd
 
 # Units of time: seconds, name, and the smallest axis end that uses the unit.
 _UNITS = (
@@ -80,6 +81,13 @@ def printable(text: str) -> str:
 def latex(text: str) -> str:
   """Escapes text for LaTeX; line breaks become spaces."""
   return ' '.join(printable(text).split()).translate(_LATEX)
+
+
+def latex_table(table: pd.DataFrame) -> str:
+  """Formats a table of LaTeX text, which needs \\usepackage{booktabs}."""
+  form = 'l' + 'r' * (table.shape[1] - 1)
+  text: str = table.to_latex(index=False, column_format=form, escape=False)
+  return f'% \\usepackage{{booktabs}}\n{text}'
 
 
 def spreadsheet_cell(text: str) -> str:

@@ -346,23 +346,13 @@ def as_markdown(results: Results) -> str:
 
 def as_latex(results: Results) -> str:
   """Formats results as a LaTeX tabular, which needs \\usepackage{booktabs}."""
-  head = [formatting.latex(heading) for heading in results.head]
   rows = results.rows(
     lambda text: f'\\textbf{{{text}}}',
     formatting.latex,
     lambda text: f'{{\\scriptsize {text}}}',
   )
-  lines = [
-    '% \\usepackage{booktabs}',
-    f'\\begin{{tabular}}{{l{"r" * (len(head) - 1)}}}',
-    '\\toprule',
-    f'{" & ".join(head)} \\\\',
-    '\\midrule',
-    *(f'{" & ".join(row)} \\\\' for row in rows),
-    '\\bottomrule',
-    '\\end{tabular}',
-  ]
-  return '\n'.join(lines) + '\n'
+  head = map(formatting.latex, results.head)
+  return formatting.latex_table(pd.DataFrame(rows, columns=list(head)))
 
 
 def as_text(results: Results) -> str:

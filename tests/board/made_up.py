@@ -6,9 +6,12 @@ from tff_adaptive.lab.board import entries
 from tff_adaptive.lab.board import records
 from tff_adaptive.lab.board import runner
 from tff_adaptive.lab.board import spaces
+from tff_adaptive.lab.board import workloads as workloads_lib
 
 WORKLOADS = ('quadratics', 'synthetic', 'hospitals')
-SMALL = runner.Protocol(trials=4, seeds=(1, 2, 3), budgets=(1, 2, 4))
+SMALL = entries.Protocol(
+  trials=4, tuning_seeds=[1000], seeds=[1, 2, 3], budgets=[1, 2, 4]
+)
 # Of a run that a method cannot begin.
 FAILED = records.of_rows([], 1, 'failed')
 
@@ -40,25 +43,35 @@ def entry(method, speed, *, protocol=SMALL, workloads=WORKLOADS, seed=0):
       return record(rng, speeds[trial], diverged=last)
 
     def name(setting, number, workload=workload):
-      return runner.name_of(workload, setting, number)
+      return entries.name_of(workload, setting, number)
 
     runs = {
       name(trial, seed): run(trial).of_tuning()
       for trial in range(protocol.trials)
       for seed in protocol.tuning_seeds
     }
-    chosen = protocol.selected(runner.criteria(runs, workload, protocol))
+    chosen = protocol.selected(protocol.criteria(runs, workload))
     runs |= {name(t, s): run(t) for t in chosen for s in protocol.seeds}
     if protocol.untuned:
       runs |= {
-        name(runner.DEFAULT, s): record(rng, speed / 2, evaluations=75)
+        name(entries.DEFAULT, s): record(rng, speed / 2, evaluations=75)
         for s in protocol.seeds
       }
     found[workload] = runs
-  submission = runner.Submission(method, spaces.of_method(method))
-  return entries.Entry(
-    submission, protocol, found, {}, dict.fromkeys(found, runner.made_with())
-  )
+  submission = entries.Submission(method, spaces.of_method(method))
+  made = {
+    workload: {
+      'hash': workload_of(workload).hash,
+      'made_with': runner.made_with(),
+    }
+    for workload in found
+  }
+  return entries.Entry(submission, protocol, found, made)
+
+
+def workload_of(name):
+  (found,) = workloads_lib.choose(name)
+  return found
 
 
 def baselines(workloads=WORKLOADS):
@@ -71,7 +84,7 @@ def baselines(workloads=WORKLOADS):
 def content(entry):
   """The entry as plain values, which can be compared."""
   return (
-    entry.submission, entry.protocol, entry.reasons, entry.made_with,
+    entry.submission, entry.protocol, entry.made,
     {
       workload: {
         name: (r.status, r.untrained, r.losses.tolist(), r.costs.tolist())

@@ -11,7 +11,6 @@ from tff_adaptive import errors
 from tff_adaptive.lab.board import entries
 from tff_adaptive.lab.board import records
 from tff_adaptive.lab.board import references
-from tff_adaptive.lab.board import runner
 from tff_adaptive.lab.board import scoring
 
 
@@ -80,14 +79,19 @@ def test_what_is_no_entry_of_this_version_is_refused(path, change, message):
 
 
 @pytest.mark.parametrize(
-  'name', ['hospitals-../x-seed1', 'hospitals-99-seed1', 'digits-0-seed1']
+  'name, message',
+  [
+    ('hospitals-../x-seed1', 'got run'),
+    ('hospitals-99-seed1', 'got run'),
+    ('digits-0-seed1', 'digits'),
+  ],
 )
-def test_runs_of_other_names_are_refused(path, name):
+def test_runs_of_other_names_are_refused(path, name, message):
   entry = made_up.entry('fedprox', 1.0)
   runs = entry.records['hospitals']
   runs[name] = runs['hospitals-0-seed1000']
   entries.write(path, entry)
-  with pytest.raises(errors.SettingsError, match='got run'):
+  with pytest.raises(errors.SettingsError, match=message):
     entries.read(path)
 
 
@@ -142,7 +146,7 @@ def test_references_are_made_of_the_baselines(tmp_path):
     assert finals[of['of']] and np.median(finals[of['of']]) == q
     targets = [start - f * (start - q) for f in (0.5, 0.7, 0.85, 0.95, 1.0)]
     for unit, measure in ((1, 'cross_device'), (5, 'bytes')):
-      reference = found.by_measure[measure][workload]
+      reference = found.of(workload, measure)
       reached = [c is not None for c in of['costs'][measure]]
       assert of['targets'] == pytest.approx(targets)
       assert [*reference.targets] == pytest.approx(np.array(targets)[reached])
@@ -169,11 +173,11 @@ def test_workloads_without_targets_are_told(tmp_path):
   path = tmp_path / 'references.json'
   references.make(made_up.baselines(), path)
   found = references.read(path)
-  assert references.check_known(found, ['digits', 'hospitals']) == ['hospitals']
+  assert found.known(['digits', 'hospitals']) == ['hospitals']
   with pytest.raises(errors.SettingsError, match='no targets for digits'):
-    references.check_known(found, ['digits'])
+    found.known(['digits'])
 
 
 def test_quick_entries_have_another_name():
-  entry = made_up.entry('fedprox', 1.0, protocol=runner.QUICK)
+  entry = made_up.entry('fedprox', 1.0, protocol=entries.QUICK)
   assert entry.name == 'fedprox (quick)'

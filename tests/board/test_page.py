@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 
 from tests.board import made_up
+from tff_adaptive.lab.board import entries as entries_lib
 from tff_adaptive.lab.board import leaderboard
 from tff_adaptive.lab.board import page
 from tff_adaptive.lab.board import references
-from tff_adaptive.lab.board import runner
 from tff_adaptive.lab.board import scoring
 from tff_adaptive.lab.recording import formatting
 
@@ -47,17 +47,17 @@ def test_methods_are_in_the_order_of_their_scores(board):
   scores = board.scores()
   first = scores['delta_sgd']
   assert table.values[0][1:4].tolist() == [
-    f'{v:.3f}' for v in (first.total, *first.interval)
+    f'{v:.3f}' for v in (first.value, *first.interval)
   ]
   assert of_column(table, 'cost') == [
-    f'{4 ** (1 - 2 * s.total):.2f}' for s in scores.values()
+    f'{4 ** (1 - 2 * s.value):.2f}' for s in scores.values()
   ]
   # With four trials nobody selects the last one, which diverges.
   assert of_column(table, 'diverged') == ['0 %'] * 4
   over = scoring.difference(first, scores['fedavg'])
   assert [
     of_column(table, name)[0] for name in ('over FedAvg', 'from', 'to')
-  ] == [f'{value:.3f}' for value in (over.value, over.low, over.high)]
+  ] == [f'{value:.3f}' for value in (over.value, *over.interval)]
   assert of_column(table, 'over FedAvg')[2] == ''
   assert of_column(table, 'behind the first')[-1] == 'yes'
 
@@ -75,7 +75,7 @@ def test_what_diverges_on_fresh_seeds_is_counted(entries, targets):
 
 def test_more_tuning_scores_more(board):
   for name in _SPEEDS:
-    by_budget = [board.scores(budget=k)[name].total for k in (1, 2, 4)]
+    by_budget = [board.scores(budget=k)[name].value for k in (1, 2, 4)]
     assert by_budget == sorted(by_budget) and by_budget[0] < by_budget[2]
 
 
@@ -152,7 +152,7 @@ def test_a_board_without_scores_says_what_cannot_be_trained(tmp_path, targets):
   )
   untuned = dataclasses.replace(
     made_up.entry('fedavg', 1.0),
-    protocol=dataclasses.replace(made_up.SMALL, budgets=(1, 2)),
+    protocol=dataclasses.replace(made_up.SMALL, budgets=[1, 2]),
   )
   board = leaderboard.build([broken, untuned], targets, made_up.WORKLOADS)
   text = page.write(tmp_path, board)
@@ -165,7 +165,7 @@ def test_a_board_without_scores_says_what_cannot_be_trained(tmp_path, targets):
 
 
 def test_everything_is_written(tmp_path, entries, targets):
-  quick = made_up.entry('scaffold', 0.9, protocol=runner.QUICK)
+  quick = made_up.entry('scaffold', 0.9, protocol=entries_lib.QUICK)
   found = leaderboard.build([*entries, quick], targets, made_up.WORKLOADS)
   text = page.write(tmp_path, found)
   assert 'SCAFFOLD (quick)' in text and 'board.html' in text

@@ -26,8 +26,8 @@ def test_every_method_with_clients_has_a_space_and_a_source():
 
 @pytest.mark.parametrize('method', spaces.METHODS)
 def test_methods_accept_their_trials(method):
-  parser, workload = grids.Parser({}), workloads.CORE[2]
-  trials = spaces.of_method(method).trials(workload.name, workload.rounds, 16)
+  parser, workload = grids.Parser({}), workloads.GROUPS['core'][2]
+  trials = spaces.of_method(method).trials(workload.name, workload.rounds)[:16]
   for flags in (*trials, {}):
     parser.parse({**workload.flags(), 'algorithm': method, **flags})
 
@@ -41,13 +41,13 @@ def test_spaces_are_read_as_they_are_written():
 
 def test_trials_fill_the_space_evenly():
   space = spaces.Space('x', {'a': {'low': 1e-3, 'high': 1e1}})
-  drawn = [float(f['a']) for f in space.trials('digits', 100, 16)]
+  drawn = [float(f['a']) for f in space.trials('digits', 100)[:16]]
   decades = [math.floor(math.log10(v)) for v in drawn]
   # A Sobol sequence has as many points in each quarter.
   assert sorted(decades) == [-3] * 4 + [-2] * 4 + [-1] * 4 + [0] * 4
-  longer = [float(f['a']) for f in space.trials('digits', 100, 50)]
+  longer = [float(f['a']) for f in space.trials('digits', 100)]
   assert longer[:16] == drawn
-  other = [float(f['a']) for f in space.trials('hospitals', 100, 16)]
+  other = [float(f['a']) for f in space.trials('hospitals', 100)[:16]]
   assert other != drawn
 
 
@@ -55,7 +55,7 @@ def test_discrete_values_come_equally_often():
   space = spaces.Space(
     'x', {'a': {'values': [1, 2]}, 'b': {'low': 1, 'high': 2}}
   )
-  drawn = [flags['a'] for flags in space.trials('digits', 100, 16)]
+  drawn = [flags['a'] for flags in space.trials('digits', 100)[:16]]
   assert drawn.count('1') == drawn.count('2') == 8
 
 
@@ -64,7 +64,7 @@ def test_a_value_may_be_several_flags_and_the_horizon():
   space = spaces.parse(
     {'source': 'x', 'dimensions': {'schedule': {'values': [{}, cosine]}}}, 'it'
   )
-  found = {tuple(f.items()) for f in space.trials('digits', 77, 8)}
+  found = {tuple(f.items()) for f in space.trials('digits', 77)}
   assert found == {
     (),
     (('client_lr_schedule', 'cosine'), ('client_lr_decay_steps', '77')),
@@ -203,5 +203,5 @@ def test_pipes_and_devices_are_not_read(tmp_path):
 
 def test_numbers_have_few_digits():
   space = spaces.Space('x', {'a': {'low': 1e-3, 'high': 1e2}})
-  for flags in space.trials('digits', 100, 64):
+  for flags in space.trials('digits', 100):
     assert len(flags['a']) <= 9 and 1e-3 <= float(flags['a']) <= 1e2

@@ -30,14 +30,14 @@ def test_runs_are_evaluated_often_enough(workload):
 def test_names_and_hashes_are_different():
   assert len({w.name for w in _ALL}) == len(_ALL)
   assert len({w.hash for w in _ALL}) == len(_ALL)
-  one = workloads.CORE[0]
+  one = workloads.GROUPS['core'][0]
   for name, value in {'cohort': 3, 'rounds': 150, 'version': 3}.items():
     assert dataclasses.replace(one, **{name: value}).hash != one.hash
 
 
 def test_twins_differ_in_the_generators_seed_alone():
-  for one in workloads.TEN:
-    twin = one.twin
+  groups = workloads.GROUPS
+  for one, twin in zip(groups['ten'], groups['twins'], strict=True):
     assert twin.options == {**one.options, 'seed': 1}
     assert (twin.task, twin.cohort, twin.rounds) == (
       one.task,
@@ -47,11 +47,12 @@ def test_twins_differ_in_the_generators_seed_alone():
 
 
 def test_the_board_has_twenty_core_workloads_and_four_with_files():
-  assert len(workloads.CORE) == 20 and not any(w.files for w in workloads.CORE)
-  assert {w.version for w in workloads.CORE} == {2}
-  assert len(workloads.TEN) == 10 and not any(w.files for w in workloads.TEN)
-  assert len(workloads.FEDERATED) == 4
-  assert all(w.files for w in workloads.FEDERATED)
+  sizes = {group: len(found) for group, found in workloads.GROUPS.items()}
+  assert sizes == {'core': 20, 'federated': 4, 'ten': 10, 'twins': 10}
+  for group, found in workloads.GROUPS.items():
+    assert {w.files for w in found} == {group == 'federated'}
+    assert {w.version for w in found} == {2 if group == 'core' else 1}
+    assert {t for w in found for t in w.traits} <= {*workloads.TRAITS}
 
 
 def test_the_page_has_every_workload_as_it_is():
@@ -63,7 +64,7 @@ def test_the_page_has_every_workload_as_it_is():
   )
   assert rows == [
     (w.name, w.task, f'{w.cohort}', f'{w.rounds}')
-    for w in (*workloads.CORE, *workloads.FEDERATED)
+    for w in workloads.choose('core,federated')
   ]
 
 

@@ -24,7 +24,9 @@ from tff_adaptive.lab.board import workloads
 from tff_adaptive.lab.commands import command_line
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
-_TINY = runner.Protocol(trials=4, seeds=(1, 2), budgets=(4,))
+_TINY = dataclasses.replace(
+  entries.QUICK, trials=4, seeds=[1, 2], budgets=[4]
+)
 
 
 @pytest.fixture(name='folder')
@@ -33,7 +35,7 @@ def folder_fixture(tmp_path, monkeypatch):
   small = dataclasses.replace(workloads.choose('hospitals')[0], rounds=4)
   monkeypatch.setitem(workloads._TABLE, 'hospitals', small)
   monkeypatch.setattr(workloads, 'QUICK', ('hospitals',))
-  monkeypatch.setattr(runner, 'QUICK', _TINY)
+  monkeypatch.setattr(entries, 'QUICK', _TINY)
   # Other tests are not to see the guide's method.
   monkeypatch.setattr(methods._TABLE, '_rows', dict(methods._TABLE))
   monkeypatch.setattr(sys, 'path', list(sys.path))
@@ -142,7 +144,7 @@ _REFUSED = [
   (['board', '--algorithm=mine:mine'], 'go together'),
   (
     ['board', '--algorithm=mine:mine', '--space=unbounded.json'],
-    "no bound 'high'",
+    "at $.dimensions.client_learning_rate, 'high' is a required property",
   ),
   (
     ['board', '--algorithm=mine:mine', '--space=space.json'],
@@ -181,7 +183,8 @@ json.dump(found, sys.stdout)
 def test_bad_input_is_refused_at_once(tmp_path):
   (tmp_path / 'unbounded.json').write_text(_SPACE % '{"low": 1}')
   (tmp_path / 'space.json').write_text(_SPACE % '{"low": 0.1, "high": 1}')
-  np.savez(tmp_path / 'older.npz', about=np.array('{"board": 0}'))
+  failed = {'hospitals-0-seed1': made_up.FAILED}
+  records.write(tmp_path / 'older.npz', {'board': 0}, failed)
   (tmp_path / 'other.npz').write_text('{"board": 1}')
   before = sorted(tmp_path.iterdir())
   commands = [arguments for arguments, _ in _REFUSED]
@@ -278,9 +281,10 @@ def test_without_files_nothing_is_run(folder, monkeypatch, capfd):
 def test_failed_workloads_are_entered_again(folder, monkeypatch, capsys):
   place = folder / 'runs' / 'board' / 'entries' / 'fedavg-quick.npz'
   entry = made_up.entry('fedavg', 1.0, protocol=_TINY, workloads=['hospitals'])
-  failed = dataclasses.replace(entry, reasons={'hospitals': 'It was killed.'})
+  made = {**entry.made['hospitals'], 'failed': 'It was killed.'}
+  failed = dataclasses.replace(entry, made={'hospitals': made})
   entries.write(place, failed)
-  monkeypatch.setattr(runner.Runner, 'enter', lambda *_: entry.records)
+  monkeypatch.setattr(runner.Runner, 'enter', lambda *_: entry)
   given = ['board', '--quick', '--methods=fedavg']
   assert command_line.main(given) == 0
   assert 'fedavg: recorded.' in capsys.readouterr().out
@@ -323,8 +327,8 @@ def test_baselines_make_the_targets_that_entries_are_placed_by(
   folder, monkeypatch, capsys
 ):
   """From nothing: the targets, then an entry among them."""
-  full = dataclasses.replace(_TINY, seeds=(1, 2, 3))
-  monkeypatch.setitem(runner.PROTOCOLS, 1, full)
+  full = dataclasses.replace(_TINY, seeds=[1, 2, 3])
+  monkeypatch.setitem(entries.PROTOCOLS, 1, full)
   arguments = ['--workloads=hospitals', '--workers=0', '--output_dir=made']
   assert command_line.main(['board', 'baselines', *arguments]) == 0
   assert 'targets' in capsys.readouterr().out
@@ -350,7 +354,7 @@ def test_a_later_command_adds_workloads(folder, monkeypatch, capsys):
   small = dataclasses.replace(workloads.choose('quadratics')[0], rounds=4)
   monkeypatch.setitem(workloads._TABLE, 'quadratics', small)
   monkeypatch.setitem(
-    runner.PROTOCOLS, 1, dataclasses.replace(_TINY, seeds=(1,))
+    entries.PROTOCOLS, 1, dataclasses.replace(_TINY, seeds=[1])
   )
   references.make(made_up.baselines(names), folder / 'made' / references.FILE)
   given = ['board', '--methods=fedavg', '--workers=0', '--recorded_dir=made']
@@ -369,12 +373,12 @@ def test_a_killed_board_goes_on(folder):
   del folder
   script = (
     'import dataclasses, sys; '
-    'from tff_adaptive.lab.board import runner, workloads; '
+    'from tff_adaptive.lab.board import entries, workloads; '
     'from tff_adaptive.lab.commands import command_line; '
     'small = dataclasses.replace(workloads.choose("hospitals")[0], rounds=4); '
     'workloads._TABLE["hospitals"] = small; '
     'workloads.QUICK = ("hospitals",); '
-    'runner.QUICK = runner.Protocol(trials=4, seeds=(1, 2), budgets=(4,)); '
+    'entries.QUICK = dataclasses.replace(entries.QUICK, trials=4, budgets=[4]); '
     'sys.exit(command_line.main(sys.argv[1:]))'
   )
   arguments = ['board', '--quick', '--methods=fedavg', '--workers=0']

@@ -60,6 +60,14 @@ class FedSpsNormalized(methods.Options):
         given=values['aggregator'],
         method='fedsps_normalized',
       )
+    if values['client_weighting'] != 'examples':
+      raise parameters.ParameterError(
+        'client_weighting',
+        '{}={given} would be ignored: {method} computes the weights of clients '
+        'itself; leave the default.',
+        given=values['client_weighting'],
+        method='fedsps_normalized',
+      )
 
   def additions(self, chosen: methods.Chosen) -> methods.Additions:
     del chosen

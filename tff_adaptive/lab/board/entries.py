@@ -1,22 +1,27 @@
 """Entries of the board, as files.
 
-An entry is one compressed NumPy file: arrays of the evaluations and costs of
-every run, and a text of JSON with method, space, protocol, versions and hashes
-of workloads. Imports no TensorFlow.
+An entry is a compressed NumPy file: the evaluations and costs of every run, and
+a text of JSON with method, space, protocol, versions and hashes of workloads.
+
+Runs are named WORKLOAD-SETTING-seedN, SETTING being 'default' or a trial's
+number, and such a name determines all of a run's flags. Imports no TensorFlow.
 """
 
 import dataclasses
 import functools
+import hashlib
+import json
 import pathlib
 import re
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from tff_adaptive import errors
 from tff_adaptive.lab.board import records as records_lib
-from tff_adaptive.lab.board import runner
 from tff_adaptive.lab.board import scoring
 from tff_adaptive.lab.board import spaces
 from tff_adaptive.lab.board import workloads as workloads_lib
@@ -24,6 +29,115 @@ from tff_adaptive.lab.board import workloads as workloads_lib
 SUFFIX = '.npz'
 # By version of the board.
 FOLDERS = {1: 'entries', 2: 'entries_2'}
+DEFAULT = 'default'
+_NAME = rf'(\w+)-({DEFAULT}|[1-4]?[0-9])-seed([0-9]{{1,9}})'
+
+
+def name_of(workload: str, setting: object, seed: int) -> str:
+  """Returns the name of a run."""
+  return f'{workload}-{setting}-seed{seed}'
+
+
+def split(name: str) -> tuple[str, str, int]:
+  """Returns workload, setting and seed of a run's name.
+
+  Raises:
+    ValueError: If it is no such name.
+  """
+  found = re.fullmatch(_NAME, name)
+  if found is None:
+    raise ValueError(f'got run {name!r}')
+  return found[1], found[2], int(found[3])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Protocol:
+  """How much an entry is tuned and repeated.
+
+  Attributes:
+    trials: Per workload, on every tuning seed.
+    tuning_seeds: Not among those that are reported.
+    seeds: Fresh ones, for every setting that tuning selects.
+    budgets: Numbers of trials for which results are published.
+    untuned: Whether the defaults are run.
+    in_blocks: Whether a budget of k looks at each k successive trials, rather
+      than at any k.
+  """
+
+  trials: int
+  tuning_seeds: list[int]
+  seeds: list[int]
+  budgets: list[int]
+  untuned: bool = True
+  in_blocks: bool = False
+
+  def shares(self, criteria: Sequence[float], budget: int) -> np.ndarray:
+    """Returns how often a budget selects each trial, [trials]."""
+    select = scoring.block_selection if self.in_blocks else scoring.selection
+    return select(criteria, budget)
+
+  def selected(self, criteria: Sequence[float]) -> list[int]:
+    """Returns the trials that some published budget selects."""
+    ever = sum(self.shares(criteria, budget) for budget in self.budgets)
+    return [int(trial) for trial in np.flatnonzero(ever)]
+
+  def criteria(
+    self, records: Mapping[str, records_lib.Record], workload: str
+  ) -> list[float]:
+    """Returns each trial's selection criterion, its mean over tuning seeds."""
+    each = [
+      [records[name_of(workload, t, s)].criterion for s in self.tuning_seeds]
+      for t in range(self.trials)
+    ]
+    return [float(mean) for mean in np.mean(each, axis=1)]
+
+
+# By version of the board.
+PROTOCOLS = {
+  1: Protocol(
+    trials=16,
+    tuning_seeds=[1000],
+    seeds=[1, 2, 3, 4, 5],
+    budgets=[1, 2, 4, 8, 16],
+  ),
+  2: Protocol(
+    trials=32,
+    tuning_seeds=[1000, 1001],
+    seeds=[*range(1, 11)],
+    budgets=[4, 8, 16, 32],
+    in_blocks=True,
+  ),
+}
+QUICK = Protocol(
+  trials=8, tuning_seeds=[1000], seeds=[1, 2], budgets=[1, 2, 4, 8]
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Submission:
+  """A method with its search space.
+
+  Attributes:
+    method: The method's name.
+    space: Its space.
+
+  Raises:
+    SettingsError: If there is no such method, or the space holds anything but
+      its settings.
+  """
+
+  method: str
+  space: spaces.Space
+
+  def __post_init__(self) -> None:
+    spaces.check(self.space, self.method)
+
+  @property
+  def label(self) -> str:
+    """The name of its folder; another space is another submission."""
+    text = json.dumps([workloads_lib.VERSION, dataclasses.asdict(self.space)])
+    digest = hashlib.blake2b(text.encode('utf-8'), digest_size=4).hexdigest()
+    return f'{self.method}-{digest}'
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -34,40 +148,40 @@ class Entry:
     submission: Method and space.
     protocol: How much it was tuned and repeated.
     records: Runs by workload and name.
-    reasons: Why runs failed, by workload; the first reason of each.
-    made_with: Versions and kind of machine, by workload.
+    made: By workload its hash, what it was made with, and under 'failed' the
+      first reason why runs failed.
   """
 
-  submission: runner.Submission
-  protocol: runner.Protocol
+  submission: Submission
+  protocol: Protocol
   records: Mapping[str, Mapping[str, records_lib.Record]]
-  reasons: Mapping[str, str]
-  made_with: Mapping[str, Mapping[str, str]]
+  made: Mapping[str, Mapping[str, Any]]
 
   @property
   def name(self) -> str:
     """The method's name; an entry of --quick says so."""
-    quick = ' (quick)' if self.protocol == runner.QUICK else ''
+    quick = ' (quick)' if self.protocol == QUICK else ''
     return self.submission.method + quick
+
+  @property
+  def reasons(self) -> dict[str, str]:
+    """Why runs failed, by workload."""
+    return {w: of['failed'] for w, of in self.made.items() if 'failed' in of}
 
   @property
   def makers(self) -> list[str]:
     """Descriptions of what made the runs, each once."""
     described = (
-      ', '.join(f'{what} {version}' for what, version in made.items())
-      for made in self.made_with.values()
+      ', '.join(f'{what} {version}' for what, version in of['made_with'].items())
+      for of in self.made.values()
     )
     return list(dict.fromkeys(described))
 
   def shares(self, workload: str, budget: int) -> dict[int, float]:
     """Returns how often tuning with a budget selects which trials."""
-    records = self.records[workload]
-    found = runner.criteria(records, workload, self.protocol)
-    return {
-      trial: float(share)
-      for trial, share in enumerate(self.protocol.shares(found, budget))
-      if share
-    }
+    criteria = self.protocol.criteria(self.records[workload], workload)
+    shares = enumerate(self.protocol.shares(criteria, budget))
+    return {trial: float(share) for trial, share in shares if share}
 
   def tuned(
     self, workload: str, budget: int, measure: str
@@ -80,13 +194,12 @@ class Entry:
 
   def untuned(self, workload: str, measure: str) -> list[scoring.Setting]:
     """Returns the defaults as the one setting."""
-    curves = self._curves(workload, runner.DEFAULT, measure)
-    return [scoring.Setting(1.0, curves)]
+    return [scoring.Setting(1.0, self._curves(workload, DEFAULT, measure))]
 
   def repeats(self, workload: str, setting: object) -> list[records_lib.Record]:
     """Returns the runs of a setting on the fresh seeds."""
     return [
-      self.records[workload][runner.name_of(workload, setting, seed)]
+      self.records[workload][name_of(workload, setting, seed)]
       for seed in self.protocol.seeds
     ]
 
@@ -98,12 +211,10 @@ class Entry:
 
   def merged(self, older: 'Entry') -> 'Entry':
     """Returns this entry with an older one's other workloads."""
-    reasons = {w: r for w, r in older.reasons.items() if w not in self.records}
     return dataclasses.replace(
       self,
       records={**older.records, **self.records},
-      reasons={**reasons, **self.reasons},
-      made_with={**older.made_with, **self.made_with},
+      made={**older.made, **self.made},
     )
 
 
@@ -111,17 +222,9 @@ def write(path: pathlib.Path, entry: Entry) -> None:
   """Writes an entry."""
   about = {
     'board': workloads_lib.VERSION,
-    'method': entry.submission.method,
-    'space': dataclasses.asdict(entry.submission.space),
+    **dataclasses.asdict(entry.submission),
     'protocol': dataclasses.asdict(entry.protocol),
-    'workloads': {
-      name: {
-        'hash': workloads_lib.choose(name)[0].hash,
-        'made_with': dict(entry.made_with[name]),
-        **({'failed': entry.reasons[name]} if name in entry.reasons else {}),
-      }
-      for name in entry.records
-    },
+    'workloads': entry.made,
   }
   known = {n: r for of in entry.records.values() for n, r in of.items()}
   records_lib.write(path, about, known)
@@ -134,19 +237,21 @@ def read(path: pathlib.Path) -> Entry:
     SettingsError: If it is none, is damaged, or is of another version.
   """
   try:
-    about, records = records_lib.read(path)
+    about, found = records_lib.read(path)
     check_version(path, about)
     space = spaces.parse(about['space'], f'{path}: its space')
+    made = {
+      workload: {**of, 'made_with': dict(of['made_with'])}
+      for workload, of in about['workloads'].items()
+    }
+    records: dict[str, dict[str, records_lib.Record]] = {w: {} for w in made}
+    for name, record in found.items():
+      records[split(name)[0]][name] = record
     entry = Entry(
-      runner.Submission(about['method'], space),
-      _protocol(about['protocol']),
-      _by_workload(records, about['workloads']),
-      {
-        name: of['failed']
-        for name, of in about['workloads'].items()
-        if 'failed' in of
-      },
-      {name: of['made_with'] for name, of in about['workloads'].items()},
+      Submission(about['method'], space),
+      Protocol(**about['protocol']),
+      records,
+      made,
     )
   except errors.SettingsError as e:
     raise errors.SettingsError(f'{path} is refused. {e}') from e
@@ -157,27 +262,9 @@ def read(path: pathlib.Path) -> Entry:
     raise errors.SettingsError(
       f'{path} cannot be read as an entry of the board: {errors.reason(e)}.'
     ) from e
-  for name, of in about['workloads'].items():
+  for name, of in made.items():
     check_hash(path, name, of.get('hash'))
   return entry
-
-
-def _by_workload(
-  records: Mapping[str, records_lib.Record], names: Iterable[str]
-) -> dict[str, dict[str, records_lib.Record]]:
-  """Divides records by workload.
-
-  Raises:
-    ValueError: If there are others.
-  """
-  found: dict[str, dict[str, records_lib.Record]] = {n: {} for n in names}
-  form = rf'(\w+)-({runner.DEFAULT}|[1-4]?[0-9])-seed[0-9]{{1,9}}'
-  for name, record in records.items():
-    known = re.fullmatch(form, name)
-    if known is None or known[1] not in found:
-      raise ValueError(f'got run {name!r}')
-    found[known[1]][name] = record
-  return found
 
 
 def check_version(path: pathlib.Path, found: Mapping[str, Any]) -> None:
@@ -198,14 +285,6 @@ def check_hash(path: pathlib.Path, workload: str, found: Any) -> None:
       f'{path} has runs on another version of the workload {workload}: run '
       'main.py board again.'
     )
-
-
-def _protocol(found: Mapping[str, Any]) -> runner.Protocol:
-  """Reads a protocol; JSON has lists where it has tuples."""
-  known: dict[str, Any] = {
-    k: tuple(v) if isinstance(v, list) else v for k, v in found.items()
-  }
-  return runner.Protocol(**known)
 
 
 def find(folder: pathlib.Path) -> tuple[list[Entry], list[str]]:

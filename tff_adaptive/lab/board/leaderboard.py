@@ -14,6 +14,7 @@ import pandas as pd
 from scipy import stats
 
 from tff_adaptive.lab.board import entries as entries_lib
+from tff_adaptive.lab.board import records as records_lib
 from tff_adaptive.lab.board import references as references_lib
 from tff_adaptive.lab.board import scoring
 from tff_adaptive.lab.board import workloads as workloads_lib
@@ -64,11 +65,10 @@ class Leaderboard:
       workloads: All unless given.
     """
     chosen = self.workloads if workloads is None else workloads
-    known = self.references.by_measure[measure]
+    references = {w: self.references.of(w, measure) for w in chosen}
     return {
       name: scoring.scores_of(
-        {w: entry.tuned(w, budget, measure) for w in chosen},
-        {w: known[w] for w in chosen},
+        {w: entry.tuned(w, budget, measure) for w in chosen}, references
       )
       for name, entry in self.entries.items()
       if budget in entry.protocol.budgets
@@ -76,11 +76,11 @@ class Leaderboard:
 
   def untuned(self) -> dict[str, scoring.Scores]:
     """Scores the methods' defaults."""
-    known = self.references.by_measure[workloads_lib.HEADLINE]
+    measure = workloads_lib.HEADLINE
+    references = {w: self.references.of(w, measure) for w in self.workloads}
     return {
       name: scoring.scores_of(
-        {w: entry.untuned(w, workloads_lib.HEADLINE) for w in self.workloads},
-        {w: known[w] for w in self.workloads},
+        {w: entry.untuned(w, measure) for w in references}, references
       )
       for name, entry in self.entries.items()
       if entry.protocol.untuned
@@ -133,7 +133,7 @@ def build(
   Raises:
     SettingsError: If there are no targets for any.
   """
-  workloads = references_lib.check_known(references, names)
+  workloads = references.known(names)
   tuned = [e for e in entries if HEADLINE in e.protocol.budgets]
   complete = {
     entry.name: entry for entry in tuned if {*workloads} <= {*entry.records}
@@ -160,7 +160,7 @@ def build(
   apart = {name: e for name, e in complete.items() if name not in able}
   unordered = Leaderboard(workloads, able, apart, references, left_out)
   scores = unordered.scores()
-  ordered = sorted(able, key=lambda name: -scores[name].total)
+  ordered = sorted(able, key=lambda name: -scores[name].value)
   return dataclasses.replace(
     unordered, entries={name: able[name] for name in ordered}
   )
@@ -183,19 +183,19 @@ def main_table(board: Leaderboard) -> pd.DataFrame:
     over = ['', '', '']
     if BASELINE in scores and name != BASELINE:
       d = scoring.difference(found, scores[BASELINE])
-      over = [f'{value:.3f}' for value in (d.value, d.low, d.high)]
+      over = [f'{value:.3f}' for value in (d.value, *d.interval)]
     rows.append(
       [
         board.printed(name),
-        f'{found.total:.3f}',
+        f'{found.value:.3f}',
         f'{low:.3f}',
         f'{high:.3f}',
-        f'{scoring.cost_factor(found.total):.2f}',
+        f'{scoring.cost_factor(found.value):.2f}',
         *over,
         'yes' if name in behind else '',
         f'{len(board.ahead[name])}',
         f'{100 * board.diverged(name):.0f} %',
-        f'{untuned[name].total:.3f}' if name in untuned else '',
+        f'{untuned[name].value:.3f}' if name in untuned else '',
       ]
     )
   head = [
@@ -247,7 +247,7 @@ def case_table(board: Leaderboard) -> pd.DataFrame:
     if not workloads:
       continue
     scores = board.scores(measure=measure, workloads=workloads)
-    found: list[tuple[str, scoring.Difference]] = []
+    found: list[tuple[str, scoring.Estimate]] = []
     if BASELINE in scores:
       found = [
         (name, d)
@@ -257,7 +257,7 @@ def case_table(board: Leaderboard) -> pd.DataFrame:
       found.sort(key=lambda item: -item[1].value)
     cells = []
     for name, d in found[:_MOST_NAMED]:
-      value, low, high = map(_saved, (d.value, d.low, d.high))
+      value, low, high = map(_saved, (d.value, *d.interval))
       cells.append(f'{board.printed(name)} {value} ({low} to {high})')
     if more := len(found) - len(cells):
       cells.append(f'and {more} more')
@@ -282,9 +282,9 @@ def workload_table(board: Leaderboard) -> pd.DataFrame:
 
 def measure_table(board: Leaderboard) -> pd.DataFrame:
   """Tabulates scores by each measure of cost."""
-  by = {m: board.scores(measure=m) for m in board.references.by_measure}
+  by = {m: board.scores(measure=m) for m in records_lib.MEASURES}
   rows = [
-    [board.printed(name), *(f'{s[name].total:.3f}' for s in by.values())]
+    [board.printed(name), *(f'{s[name].value:.3f}' for s in by.values())]
     for name in board.scores()
   ]
   return pd.DataFrame(rows, columns=['method', *by])
@@ -310,7 +310,7 @@ def agreement(board: Leaderboard) -> Optional[tuple[float, float, float]]:
   groups = [
     np.array(
       [
-        [s.total, *s.draws[:1000]]
+        [s.value, *s.draws[:1000]]
         for s in board.scores(workloads=part).values()
       ]
     )

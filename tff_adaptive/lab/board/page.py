@@ -127,7 +127,7 @@ def _row(
   low, high = found.interval
   return {
     'method': board.printed(name),
-    'score': found.total,
+    'score': found.value,
     'low': low,
     'high': high,
   }
@@ -149,7 +149,7 @@ def _scores(board: leaderboard.Leaderboard) -> Any:
     ),
   ]
   if leaderboard.BASELINE in scores:
-    line = alt.Data(values=[{'score': scores[leaderboard.BASELINE].total}])
+    line = alt.Data(values=[{'score': scores[leaderboard.BASELINE].value}])
     layers.insert(
       0,
       alt.Chart(line)

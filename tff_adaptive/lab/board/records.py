@@ -11,7 +11,7 @@ import io
 import json
 import math
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Optional
 
 import numpy as np
@@ -26,7 +26,6 @@ from tff_adaptive.lab.training.participation import system_model
 # What a run can be charged for, the headline first.
 MEASURES = (*workloads.PROFILES, 'rounds', 'gradients', 'bytes')
 _LOSS = 'validation/loss'
-_ABOUT = 'about'
 # The part of a run's evaluations whose mean selects a setting.
 _LAST = 0.1
 
@@ -67,11 +66,7 @@ class Record:
   def criterion(self) -> float:
     """What selects a setting: the mean loss of the last tenth of evaluations;
     infinite if the run diverged or failed."""
-    return self._mean_of_last(self._tenth)
-
-  @property
-  def _tenth(self) -> int:
-    return max(1, round(_LAST * len(self.losses)))
+    return self._mean_of_last(max(1, round(_LAST * len(self.losses))))
 
   def _mean_of_last(self, count: int) -> float:
     mean = float(self.losses[-count:].mean()) if len(self.losses) else math.nan
@@ -138,7 +133,7 @@ def of_rows(
     spent['bytes'] += sum(sizes) * row.get('clients/count', 0.0)
     if _LOSS in row or row is rows[-1]:
       losses.append(_finite(row.get(_LOSS)))
-      costs.append([spent[measure] for measure in MEASURES])
+      costs.append([*spent.values()])
   return Record(
     status,
     float(rounded(_finite(rows[0].get(_LOSS) if rows else None))),
@@ -151,82 +146,48 @@ def _finite(value: Optional[float]) -> float:
   return value if value is not None and math.isfinite(value) else math.nan
 
 
-def pack(records: Mapping[str, Record]) -> dict[str, np.ndarray]:
-  """Returns records as arrays that `unpack` accepts, equal costs once."""
-  costs: dict[bytes, np.ndarray] = {}
-  places = []
-  for record in records.values():
-    key = record.costs.tobytes()
-    costs.setdefault(key, record.costs)
-    places.append(list(costs).index(key))
-  lengths = [len(record.losses) for record in records.values()]
-  return {
-    'names': np.array(list(records)),
-    'status': np.array([record.status for record in records.values()]),
-    'untrained': np.array([r.untrained for r in records.values()], np.float32),
-    'lengths': np.array(lengths),
-    'losses': _planes([r.losses for r in records.values()]),
-    'cost_of': np.array(places),
-    'cost_lengths': np.array([len(found) for found in costs.values()]),
-    'costs': _planes([found.T.ravel() for found in costs.values()]),
-  }
-
-
 def write(
   path: pathlib.Path, about: Any, records: Mapping[str, Record]
 ) -> None:
   """Writes records and what is to be known about them, JSON, to a file."""
-  arrays: dict[str, Any] = {
-    **pack(records),
-    _ABOUT: np.array(json.dumps(about)),
-  }
+  runs = records.values()
   packed = io.BytesIO()
-  np.savez_compressed(packed, **arrays)
+  np.savez_compressed(
+    packed,
+    about=np.array(json.dumps(about)),
+    names=np.array(list(records)),
+    status=np.array([r.status for r in runs]),
+    untrained=np.array([r.untrained for r in runs], np.float32),
+    sizes=np.array([(r.losses.size, r.costs.size) for r in runs]),
+    losses=_planes(r.losses for r in runs),
+    costs=_planes(r.costs.T.ravel() for r in runs),
+  )
   files.make_folder(path.parent)
   files.write_atomically(path, packed.getvalue())
 
 
+def _planes(arrays: Iterable[np.ndarray]) -> np.ndarray:
+  """Joins float32 arrays as four rows of bytes, which compress better."""
+  planes = np.concatenate([*arrays]).view(np.uint8).reshape(-1, 4).T
+  return np.ascontiguousarray(planes)  # Else NumPy writes them as they were.
+
+
 def read(path: pathlib.Path) -> tuple[Any, dict[str, Record]]:
-  """Reads what `write` wrote, or a file of several groups, as of version 1.
+  """Reads what `write` wrote.
 
   Raises:
     Exception: If it is something else, or is damaged: almost any, of NumPy and
       the like.
   """
   with np.load(io.BytesIO(files.read(path)), allow_pickle=False) as found:
-    arrays = dict(found)
-  about = json.loads(str(arrays.pop(_ABOUT)))
-  groups: dict[str, dict[str, Any]] = {}
-  for key, array in arrays.items():
-    prefix, _, part = key.rpartition('/')
-    groups.setdefault(prefix, {})[part] = array
-  return about, {n: r for g in groups.values() for n, r in unpack(g).items()}
-
-
-def _planes(arrays: Sequence[np.ndarray]) -> np.ndarray:
-  """Joins float32 arrays as four rows of bytes, which compress better."""
-  planes = np.concatenate(arrays).view(np.uint8).reshape(-1, 4).T
-  return np.ascontiguousarray(planes)  # Else NumPy writes them as they were.
-
-
-def _joined(planes: np.ndarray) -> np.ndarray:
-  return np.ascontiguousarray(planes.T).view(np.float32).ravel()
-
-
-def unpack(arrays: Mapping[str, Any]) -> dict[str, Record]:
-  """Builds records from the arrays that `pack` returns."""
-  losses = np.split(
-    _joined(arrays['losses']), np.cumsum(arrays['lengths'])[:-1]
-  )
-  ends = np.cumsum(arrays['cost_lengths'])[:-1] * len(MEASURES)
-  costs = [
-    found.reshape(len(MEASURES), -1).T
-    for found in np.split(_joined(arrays['costs']), ends)
-  ]
-  columns = (arrays[n] for n in ('names', 'status', 'untrained', 'cost_of'))
-  return {
-    str(name): Record(str(status), float(untrained), of_run, costs[cost])
-    for name, status, untrained, cost, of_run in zip(
-      *columns, losses, strict=True
+    about = json.loads(str(found['about']))
+    columns = [found[name] for name in ('names', 'status', 'untrained')]
+    for name, sizes in zip(('losses', 'costs'), found['sizes'].T, strict=True):
+      values = np.ascontiguousarray(found[name].T).view(np.float32).ravel()
+      columns.append(np.split(values, np.cumsum(sizes)[:-1]))
+  return about, {
+    str(name): Record(
+      str(status), float(untrained), losses, costs.reshape(len(MEASURES), -1).T
     )
+    for name, status, untrained, losses, costs in zip(*columns, strict=True)
   }

@@ -8,7 +8,6 @@ in a file with the board's version. Imports no TensorFlow.
 
 import dataclasses
 import json
-import math
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -32,14 +31,33 @@ class References:
   """The frozen references.
 
   Attributes:
-    by_measure: By measure of cost and workload.
-    quality: By workload, L0, Q and the baseline that Q is of, as in the file,
-      where targets that no tuned baseline reaches, which count for nobody, have
-      no costs.
+    quality: By workload, L0, Q and the baseline that Q is of, targets, and
+      their costs by measure; `None` for those that no tuned baseline reaches.
   """
 
-  by_measure: Mapping[str, Mapping[str, scoring.Reference]]
   quality: Mapping[str, Mapping[str, Any]]
+
+  def of(self, workload: str, measure: str) -> scoring.Reference:
+    """Returns the targets of a workload that some baseline reaches; the others
+    count for nobody."""
+    found = self.quality[workload]
+    costs = np.array(found['costs'][measure], float)
+    reached = np.isfinite(costs)
+    return scoring.Reference(np.array(found['targets'])[reached], costs[reached])
+
+  def known(self, names: Sequence[str]) -> list[str]:
+    """Returns those of some workloads that have targets.
+
+    Raises:
+      SettingsError: If none has.
+    """
+    known = [name for name in names if name in self.quality]
+    if not known:
+      raise errors.SettingsError(
+        f'There are no targets for {", ".join(names)}; there are for '
+        f'{", ".join(self.quality)}. main.py board baselines makes them.'
+      )
+    return known
 
 
 def make(baselines: Sequence[entries.Entry], path: pathlib.Path) -> None:
@@ -54,13 +72,11 @@ def make(baselines: Sequence[entries.Entry], path: pathlib.Path) -> None:
   """
   names = set.intersection(*(set(entry.records) for entry in baselines))
   others = read(path).quality if path.exists() else {}
+  made = {name: _of_workload(name, baselines) for name in sorted(names)}
   content = {
     'board': workloads_lib.VERSION,
     'baselines': [entry.name for entry in baselines],
-    'workloads': {
-      **others,
-      **{name: _of_workload(name, baselines) for name in sorted(names)},
-    },
+    'workloads': {**others, **made},
   }
   files.make_folder(path.parent)
   files.write_atomically(path, f'{json.dumps(content, indent=1)}\n'.encode())
@@ -78,28 +94,22 @@ def _of_workload(
     ]
     for entry in baselines
   }
-  untrained = [
-    r.untrained
-    for runs in tuned.values()
-    for r in runs
-    if not math.isnan(r.untrained)
-  ]
-  start = float(np.median(untrained))
+  untrained = [r.untrained for records in tuned.values() for r in records]
+  start = float(np.nanmedian(untrained))
   medians = {n: float(np.median([r.final for r in o])) for n, o in tuned.items()}
   best = min(medians, key=lambda n: medians[n])
   targets = scoring.targets(start, medians[best])
   costs = {}
   for measure in records_lib.MEASURES:
-    curves = {n: [r.curve(measure) for r in runs] for n, runs in tuned.items()}
-    least = scoring.reference_costs(targets, curves).tolist()
-    costs[measure] = [c if math.isfinite(c) else None for c in least]
+    curves = {n: [r.curve(measure) for r in o] for n, o in tuned.items()}
+    least = scoring.reference_costs(targets, curves)
+    costs[measure] = [float(c) if np.isfinite(c) else None for c in least]
   return {
     'how': (
       f'main.py board baselines: the best of {protocol.trials} trials, seeds '
       f'{", ".join(map(str, protocol.seeds))}'
     ),
-    'hash': workloads_lib.choose(name)[0].hash,
-    'made_with': dict(baselines[0].made_with[name]),
+    **baselines[0].made[name],
     'untrained': start,
     'reference': medians[best],
     'of': best,
@@ -115,37 +125,16 @@ def read(path: pathlib.Path) -> References:
   Raises:
     SettingsError: If they cannot be read, or are of another version.
   """
-  by_measure: dict[str, dict[str, scoring.Reference]] = {
-    measure: {} for measure in records_lib.MEASURES
-  }
   try:
     found = json.loads(files.read(path))
     entries.check_version(path, found)
-    for name, of in found['workloads'].items():
+    references = References(found['workloads'])
+    for name, of in references.quality.items():
       entries.check_hash(path, name, of['hash'])
-      targets = np.array(of['targets'], float)
-      for measure, of_measure in by_measure.items():
-        costs = np.array(
-          [np.inf if c is None else c for c in of['costs'][measure]]
-        )
-        of_measure[name] = scoring.reference_of(targets, costs)
-    return References(by_measure, found['workloads'])
+      for measure in records_lib.MEASURES:
+        references.of(name, measure)
   except (OSError, ValueError, LookupError, TypeError, AttributeError) as e:
     raise errors.SettingsError(
       f"{path} cannot be read as the board's targets: {errors.reason(e)}."
     ) from e
-
-
-def check_known(references: References, names: Sequence[str]) -> list[str]:
-  """Returns those of some workloads that have targets.
-
-  Raises:
-    SettingsError: If none has.
-  """
-  known = [name for name in names if name in references.quality]
-  if not known:
-    raise errors.SettingsError(
-      f'There are no targets for {", ".join(names)}; there are for '
-      f'{", ".join(references.quality)}. main.py board baselines makes them.'
-    )
-  return known
+  return references

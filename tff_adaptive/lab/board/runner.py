@@ -1,11 +1,9 @@
-"""The runs of an entry.
+"""The runs of an entry: workload by workload, saved as they end, and reused.
 
-The runs of a submission are named WORKLOAD-SETTING-seedN, SETTING being
-'default' or a trial's number, and such a name determines all of a run's flags.
-Finished runs are saved, by workload, and reused.
+Imports no TensorFlow, which the processes do that run.
 """
 
-import dataclasses
+import functools
 import hashlib
 import importlib.metadata
 import itertools
@@ -14,24 +12,14 @@ import multiprocessing
 import pathlib
 import platform
 import traceback
-from collections.abc import (
-  Callable,
-  Collection,
-  Iterable,
-  Iterator,
-  Mapping,
-  Sequence,
-)
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import Any, Optional
 
-import numpy as np
-
 import tff_adaptive
 from tff_adaptive import errors
+from tff_adaptive.lab.board import entries
 from tff_adaptive.lab.board import records as records_lib
-from tff_adaptive.lab.board import scoring
-from tff_adaptive.lab.board import spaces
 from tff_adaptive.lab.board import workloads as workloads_lib
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.report import runs
@@ -42,110 +30,16 @@ from tff_adaptive.lab.sweep import outcomes
 from tff_adaptive.lab.training.loop import stopping
 from tff_adaptive.runtime import machine
 
-DEFAULT = 'default'
 # Of the untuned board, in horizons of the workload.
 UNTUNED_HORIZONS = 1.5
 # How runs were made that did not train alone, which may round otherwise.
 TOGETHER = 'together'
 _PACKAGES = ('tensorflow', 'tensorflow-federated', 'numpy')
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Protocol:
-  """How much an entry is tuned and repeated.
-
-  Attributes:
-    trials: Per workload, on every tuning seed.
-    tuning_seeds: Not among those that are reported.
-    seeds: Fresh ones, for every setting that tuning selects.
-    budgets: Numbers of trials for which results are published.
-    untuned: Whether the defaults are run.
-    in_blocks: Whether a budget of k looks at each k successive trials, rather
-      than at any k.
-  """
-
-  trials: int = 16
-  tuning_seeds: Sequence[int] = (1000,)
-  seeds: Sequence[int] = (1, 2, 3, 4, 5)
-  budgets: Sequence[int] = (1, 2, 4, 8, 16)
-  untuned: bool = True
-  in_blocks: bool = False
-
-  def shares(self, criteria: Sequence[float], budget: int) -> np.ndarray:
-    """Returns how often a budget selects each trial, [trials]."""
-    select = scoring.block_selection if self.in_blocks else scoring.selection
-    return select(criteria, budget)
-
-  def selected(self, criteria: Sequence[float]) -> list[int]:
-    """Returns the trials that some published budget selects."""
-    ever = sum(self.shares(criteria, budget) for budget in self.budgets)
-    return [int(trial) for trial in np.flatnonzero(ever)]
-
-
-# By version of the board.
-PROTOCOLS = {
-  1: Protocol(),
-  2: Protocol(
-    trials=32,
-    tuning_seeds=(1000, 1001),
-    seeds=tuple(range(1, 11)),
-    budgets=(4, 8, 16, 32),
-    in_blocks=True,
-  ),
-}
-QUICK = Protocol(trials=8, seeds=(1, 2), budgets=(1, 2, 4, 8))
-
-
-@dataclasses.dataclass(frozen=True)
-class Submission:
-  """A method with its search space.
-
-  Attributes:
-    method: The method's name.
-    space: Its space.
-
-  Raises:
-    SettingsError: If there is no such method, or the space holds anything but
-      its settings.
-  """
-
-  method: str
-  space: spaces.Space
-
-  def __post_init__(self) -> None:
-    spaces.check(self.space, self.method)
-
-  @property
-  def label(self) -> str:
-    """The name of its folder; another space is another submission."""
-    space = dataclasses.asdict(self.space)
-    text = json.dumps([workloads_lib.VERSION, space])
-    digest = hashlib.blake2b(text.encode('utf-8'), digest_size=4).hexdigest()
-    return f'{self.method}-{digest}'
-
-
-def name_of(workload: str, setting: object, seed: int) -> str:
-  """Returns the name of a run."""
-  return f'{workload}-{setting}-seed{seed}'
-
-
-def split(name: str) -> tuple[str, str, int]:
-  """Returns workload, setting and seed of a run's name."""
-  workload, setting, seed = name.split('-')
-  return workload, setting, int(seed.removeprefix('seed'))
-
-
-def _create_tasks(points: Sequence[grids.Point]) -> None:
-  """Creates the tasks of runs, which checks the files that they read."""
-  from tff_adaptive.lab.training import experiment  # pylint: disable=g-import-not-at-top
-
-  experiment.set_runtime(points[0].settings)
-  for point in points:
-    experiment.create_task(point.settings)
+_Records = dict[str, records_lib.Record]
 
 
 class Runner:
-  """Runs a submission's runs, and reads them.
+  """Runs a submission's runs.
 
   Attributes:
     submission: The submission.
@@ -155,7 +49,7 @@ class Runner:
 
   def __init__(
     self,
-    submission: Submission,
+    submission: entries.Submission,
     workloads: Iterable[workloads_lib.Workload],
     root: pathlib.Path,
     options: Mapping[str, Any],
@@ -176,17 +70,13 @@ class Runner:
     self._options = {**sweep_flags.build_options().split([])[0], **options}
     # By whether a workload reads files; others refuse a folder of them.
     self._parsers = {True: grids.Parser(shared), False: grids.Parser({})}
-    self._points: dict[str, grids.Point] = {}
-    self._trials: dict[str, list[dict[str, str]]] = {}
-    self._known: dict[str, dict[str, records_lib.Record]] = {}
     self.reasons: dict[str, str] = {}
     self.alone: dict[str, str] = {}
 
   def check(self) -> None:
     """Raises `SettingsError` if a method refuses the first trials."""
-    workload = next(iter(self._workloads))
-    for setting in (DEFAULT, 0, 1):
-      self._point(name_of(workload, setting, 1))
+    for setting in (entries.DEFAULT, 0, 1):
+      self.point(entries.name_of(next(iter(self._workloads)), setting, 1))
 
   def check_files(self) -> None:
     """Raises `SettingsError` if files of workloads are missing or damaged.
@@ -198,80 +88,95 @@ class Runner:
       RunError: If the process that reads them is killed.
     """
     names = [w.name for w in self._workloads.values() if w.files]
-    if not names:
-      return
-    points = [self._point(name_of(name, DEFAULT, 1)) for name in names]
-    # Not here: TensorFlow would hold memory, and a GPU, that workers need.
-    list(_in_processes(1, _create_tasks, [points]))
+    points = [self.point(entries.name_of(n, entries.DEFAULT, 1)) for n in names]
+    if points:
+      # Not here: TensorFlow would hold memory, and a GPU, that workers need.
+      list(_in_processes(1, _create_tasks, [points]))
 
-  def failures(self) -> dict[str, str]:
-    """Returns the first reason why runs failed, by workload."""
-    found: dict[str, str] = {}
-    for name, reason in self.reasons.items():
-      found.setdefault(split(name)[0], reason)
-    return found
+  @functools.cache
+  def point(self, name: str) -> grids.Point:
+    """Returns a run, by its name.
 
-  def _point(self, name: str) -> grids.Point:
-    if name not in self._points:
-      of_name, setting, seed = split(name)
-      (workload,) = workloads_lib.choose(of_name)
-      flags = self._flags(workload, setting, seed)
-      parser = self._parsers[workload.files]
-      try:
-        identity = parser.parse(flags).settings.identity
-      except errors.SettingsError as e:
-        raise errors.SettingsError(f'{e} (In the run {name}.)') from e
-      self._points[name] = grids.Point(
-        name, flags, identity, parser, str(self._folder / 'runs')
-      )
-    return self._points[name]
+    Raises:
+      SettingsError: If the method refuses its settings.
+    """
+    workload, setting, seed = entries.split(name)
+    flags = self.flags(self._workloads[workload], setting, seed)
+    parser = self._parsers[self._workloads[workload].files]
+    try:
+      identity = parser.parse(flags).settings.identity
+    except errors.SettingsError as e:
+      raise errors.SettingsError(f'{e} (In the run {name}.)') from e
+    return grids.Point(name, flags, identity, parser, f'{self._folder / "runs"}')
 
-  def _flags(
+  def flags(
     self, workload: workloads_lib.Workload, setting: str, seed: int
   ) -> dict[str, str]:
     """Returns the flags of a run, as text."""
-    tuned = setting != DEFAULT
-    if tuned and workload.name not in self._trials:
-      self._trials[workload.name] = self.submission.space.trials(
-        workload.name, workload.rounds, PROTOCOLS[workload.version].trials
-      )
+    flags = workload.flags(UNTUNED_HORIZONS)
+    if setting != entries.DEFAULT:
+      trials = self._trials(workload.name, workload.rounds)
+      flags = workload.flags() | trials[int(setting)]
     return {
-      **workload.flags(1.0 if tuned else UNTUNED_HORIZONS),
+      **flags,
       'algorithm': self.submission.method,
-      **(self._trials[workload.name][int(setting)] if tuned else {}),
       'seed': f'{seed}',
       'client_datasets_random_seed': f'{seed}',
     }
 
-  def run(
-    self, names: Iterable[str], alone: Collection[str] = ()
-  ) -> dict[str, records_lib.Record]:
+  @functools.cache
+  def _trials(self, workload: str, rounds: int) -> list[dict[str, str]]:
+    return self.submission.space.trials(workload, rounds)
+
+  def run(self, names: Iterable[str], *, together: bool = True) -> _Records:
     """Runs the missing runs in this process; returns the records of all.
 
-    Runs of one workload, seed and length train together, and are saved.
-
     Args:
-      names: The runs.
-      alone: Workloads whose runs are to train one at a time.
+      names: The runs, in an order of workloads.
+      together: Whether runs of one workload, seed and length train together.
     """
-    found: dict[str, records_lib.Record] = {}
-    by_workload = lambda name: split(name)[0]
-    for workload, group in itertools.groupby(
-      sorted(names, key=by_workload), by_workload
-    ):
-      known, chosen = self._records_of(workload), list(group)
-      left = [self._point(name) for name in chosen if name not in known]
-      for records in self._train(workload, left, workload not in alone):
+    found: _Records = {}
+    by_workload = lambda name: entries.split(name)[0]
+    for workload, group in itertools.groupby(names, by_workload):
+      chosen, path = list(group), self._file(workload)
+      known = self._saved(path)
+      left = [self.point(name) for name in chosen if name not in known]
+      for records in self._train(workload, left, together):
         known |= records
-        self._save(workload)
+        reasons = {n: r for n, r in self.reasons.items() if n in known}
+        records_lib.write(path, reasons, known)
       found |= {name: known[name] for name in chosen}
     return found
 
+  def _file(self, workload: str) -> pathlib.Path:
+    """Returns where records are; those of other versions are elsewhere."""
+    point = self.point(entries.name_of(workload, entries.DEFAULT, 1))
+    made_by = [self._workloads[workload].hash, made_with(), point.identity]
+    text = json.dumps(made_by, default=str).encode('utf-8')
+    digest = hashlib.blake2b(text, digest_size=4).hexdigest()
+    return self._folder / f'{workload}-{digest}.npz'
+
+  def _saved(self, path: pathlib.Path) -> _Records:
+    """Reads the records of earlier commands."""
+    if not path.exists():
+      return {}
+    try:
+      reasons, known = records_lib.read(path)
+    except Exception as e:
+      raise errors.SettingsError(
+        f'{path} is damaged ({errors.reason(e)}); delete it, and its runs are '
+        'run again.'
+      ) from e
+    if self._options['retry_failed']:
+      return {n: r for n, r in known.items() if n not in reasons}
+    self.reasons |= reasons
+    return known
+
   def _train(
     self, workload: str, points: Sequence[grids.Point], together: bool
-  ) -> Iterator[dict[str, records_lib.Record]]:
+  ) -> Iterator[_Records]:
     """Yields the records of runs as they end."""
-    from tff_adaptive.lab.board import trials  # pylint: disable=g-import-not-at-top
+    from tff_adaptive.lab.sweep import together as together_lib  # pylint: disable=g-import-not-at-top
     from tff_adaptive.lab.sweep import worker  # pylint: disable=g-import-not-at-top
 
     sweep = sweep_flags.Sweep(
@@ -281,27 +186,33 @@ class Runner:
       options=self._options,
       select=scores.WITHOUT_VALIDATION,
     )
-    for group in trials.groups_of(points):
-      found: dict[str, records_lib.Record] = {}
-      if together:
-        # Warnings are TensorFlow's.
-        with worker.output_to(sweep.log_of(workload)):
-          try:
-            found = trials.train(group, self._options['divergence_factor'])
-          except Exception as e:  # pylint: disable=broad-exception-caught
-            # Runs alone tell what fails, each for itself.
-            traceback.print_exc()
-            self.alone.setdefault(workload, errors.reason(e))
+    for group in together_lib.groups_of(points):
+      trained: dict[str, Any] = {}
+      # Warnings are TensorFlow's.
+      with worker.output_to(sweep.log_of(workload)):
+        try:
+          if together:
+            factor = self._options['divergence_factor']
+            trained = together_lib.train(group, factor)
+        except Exception as e:  # pylint: disable=broad-exception-caught
+          # Runs alone tell what fails, each for itself.
+          traceback.print_exc()
+          self.alone.setdefault(workload, errors.reason(e))
+      records: _Records = {}
       for point in group:
-        if point.name not in found:
-          found[point.name] = self._alone(sweep, point)
+        run = trained.get(point.name)
+        rows, status = (
+          (run.rows, run.status) if run else self._alone(sweep, point)
+        )
+        gradients = point.settings.configuration.gradients_per_step
+        records[point.name] = records_lib.of_rows(rows, gradients, status)
       worker.clean_up()
-      yield found
+      yield records
 
   def _alone(
     self, sweep: sweep_flags.Sweep, point: grids.Point
-  ) -> records_lib.Record:
-    """Runs a point as any run of a sweep."""
+  ) -> tuple[list[Any], str]:
+    """Runs a point as any run of a sweep; returns its rows and status."""
     from tff_adaptive.lab.sweep import worker  # pylint: disable=g-import-not-at-top
 
     outcome = worker.run(sweep, point)
@@ -310,57 +221,14 @@ class Runner:
     else:
       worker.discard_checkpoints(point)
     try:
-      rows = runs.load(point.folder).rows
+      return runs.load(point.folder).rows, outcome.status
     except errors.SettingsError:
       if outcome.status == outcomes.FINISHED:
         raise
-      rows = []  # It failed before its first round.
-    return records_lib.of_rows(
-      rows, point.settings.configuration.gradients_per_step, outcome.status
-    )
+      return [], outcome.status  # It failed before its first round.
 
-  def _file(self, workload: str) -> pathlib.Path:
-    return self._folder / f'{workload}.npz'
-
-  def _made_by(self, workload: str) -> str:
-    """Returns what saved records must have in common with new ones."""
-    identity = self._point(name_of(workload, DEFAULT, 1)).identity
-    (known,) = workloads_lib.choose(workload)
-    return json.dumps([known.hash, made_with(), identity], default=str)
-
-  def _records_of(self, workload: str) -> dict[str, records_lib.Record]:
-    """Returns the records of earlier commands."""
-    if workload not in self._known:
-      self._known[workload] = {}
-      path = self._file(workload)
-      if path.exists():
-        try:
-          (made_by, reasons), known = records_lib.read(path)
-        except Exception as e:
-          raise errors.SettingsError(
-            f'{path} is damaged ({errors.reason(e)}); delete it, and its runs '
-            'are run again.'
-          ) from e
-        if made_by != self._made_by(workload):
-          known = {}  # Of other versions.
-        if self._options['retry_failed']:
-          known = {n: r for n, r in known.items() if n not in reasons}
-        self._known[workload] = known
-        self.reasons |= {n: r for n, r in reasons.items() if n in known}
-    return self._known[workload]
-
-  def _save(self, workload: str) -> None:
-    known = self._known[workload]
-    reasons = {n: r for n, r in self.reasons.items() if n in known}
-    about = self._made_by(workload), reasons
-    records_lib.write(self._file(workload), about, known)
-
-  def enter(
-    self, protocol: Protocol
-  ) -> dict[str, dict[str, records_lib.Record]]:
-    """Tunes and repeats; returns the runs by workload and name.
-
-    Workloads are divided among processes.
+  def enter(self, protocol: entries.Protocol) -> entries.Entry:
+    """Tunes and repeats, with workloads divided among processes.
 
     Raises:
       SettingsError: If another command enters the method.
@@ -369,44 +237,55 @@ class Runner:
     """
     # Those of one task share graphs.
     names = sorted(self._workloads, key=lambda n: self._workloads[n].task)
-    entered: dict[str, dict[str, records_lib.Record]] = {}
+    entered: dict[str, _Records] = {}
+    made: dict[str, dict[str, Any]] = {}
     with files.RunFolder(self._folder):
-      for workload, records, reasons, alone in _in_processes(
+      for name, records, reasons, alone in _in_processes(
         self._options['workers'], self._enter, names, [protocol] * len(names)
       ):
-        entered[workload] = records
-        self.reasons |= reasons
+        entered[name] = records
+        made[name] = {
+          'hash': self._workloads[name].hash,
+          'made_with': made_with(),
+          **({'failed': reasons[0]} if reasons else {}),
+        }
         print(
-          f'{workload}: {len(records)} runs ({len(entered)} of {len(names)} '
+          f'{name}: {len(records)} runs ({len(entered)} of {len(names)} '
           f'workloads){alone and f", one at a time: {alone}"}',
           flush=True,
         )
-    return {workload: entered[workload] for workload in self._workloads}
+    return entries.Entry(
+      self.submission,
+      protocol,
+      {name: entered[name] for name in self._workloads},
+      made,
+    )
 
   def _enter(
-    self, workload: str, protocol: Protocol
-  ) -> tuple[str, dict[str, records_lib.Record], dict[str, str], str]:
+    self, workload: str, protocol: entries.Protocol
+  ) -> tuple[str, _Records, list[str], str]:
     """Enters a workload.
 
     Returns:
       Its name, its records, why runs failed, and why runs did not train
       together.
     """
-    tried = self.run(
-      name_of(workload, trial, seed)
-      for trial in range(protocol.trials)
-      for seed in protocol.tuning_seeds
-    )
+
+    def run(settings: Iterable[object], seeds: Iterable[int]) -> _Records:
+      return self.run(
+        entries.name_of(workload, setting, seed)
+        for setting in settings
+        for seed in seeds
+      )
+
+    tried = run(range(protocol.trials), protocol.tuning_seeds)
     # As entries keep them, so that they select the same.
     kept = {n: r.of_tuning() for n, r in tried.items()}
-    settings: list[Any] = protocol.selected(criteria(kept, workload, protocol))
-    settings += [DEFAULT] if protocol.untuned else []
-    repeated = self.run(
-      name_of(workload, setting, seed)
-      for setting in settings
-      for seed in protocol.seeds
-    )
-    return workload, kept | repeated, self.reasons, self.alone.get(workload, '')
+    settings: list[Any] = protocol.selected(protocol.criteria(kept, workload))
+    settings += [entries.DEFAULT] if protocol.untuned else []
+    records = kept | run(settings, protocol.seeds)
+    reasons = [r for n, r in self.reasons.items() if n in records]
+    return workload, records, reasons, self.alone.get(workload, '')
 
 
 def made_with() -> dict[str, str]:
@@ -420,14 +299,20 @@ def made_with() -> dict[str, str]:
   }
 
 
-def _prepare(cores: Sequence[Sequence[int]], started: Any) -> None:
+def _create_tasks(points: Sequence[grids.Point]) -> None:
+  """Creates the tasks of runs, which checks the files that they read."""
+  from tff_adaptive.lab.training import experiment  # pylint: disable=g-import-not-at-top
+
+  experiment.set_runtime(points[0].settings)
+  for point in points:
+    experiment.create_task(point.settings)
+
+
+def _prepare(shares: Any) -> None:
   """Prepares a process for runs, on its share of the cores."""
   from tff_adaptive.lab.sweep import worker  # pylint: disable=g-import-not-at-top
 
-  with started.get_lock():
-    share = cores[started.value % len(cores)]
-    started.value += 1
-  worker.prepare(share)
+  worker.prepare(shares.get())
 
 
 def _in_processes(
@@ -447,10 +332,11 @@ def _in_processes(
       yield from map(function, *arguments)
     return
   context = multiprocessing.get_context('spawn')
-  shares = machine.shares(machine.cores(), workers or 1)
-  pool = futures.ProcessPoolExecutor(
-    workers or 1, context, _prepare, (shares, context.Value('i'))
-  )
+  cores = machine.shares(machine.cores(), workers or 1)
+  shares = context.SimpleQueue()
+  for share in cores:
+    shares.put(share)
+  pool = futures.ProcessPoolExecutor(len(cores), context, _prepare, (shares,))
   try:
     with signals.handled(), signals.interruptible():
       tasks = [pool.submit(function, *each) for each in zip(*arguments)]
@@ -468,20 +354,3 @@ def _in_processes(
     for process in multiprocessing.active_children():
       process.terminate()
     pool.shutdown(cancel_futures=True)
-
-
-def criteria(
-  records: Mapping[str, records_lib.Record], workload: str, protocol: Protocol
-) -> list[float]:
-  """Returns each trial's selection criterion, its mean over tuning seeds."""
-  return [
-    float(
-      np.mean(
-        [
-          records[name_of(workload, trial, seed)].criterion
-          for seed in protocol.tuning_seeds
-        ]
-      )
-    )
-    for trial in range(protocol.trials)
-  ]

@@ -21,6 +21,7 @@ Everything here takes tables of numbers; nothing imports TensorFlow.
 
 import dataclasses
 import functools
+import itertools
 import math
 import zlib
 from collections.abc import Mapping, Sequence
@@ -126,19 +127,11 @@ def reference_costs(
     targets: Losses to reach, [targets].
     baselines: By baseline, the runs of its tuned setting.
   """
-  each = [_expected(*_hits(runs, targets)) for runs in baselines.values()]
-  return np.min(each, axis=0)
-
-
-def reference_of(targets: np.ndarray, costs: np.ndarray) -> Reference:
-  """Builds a workload's reference.
-
-  Args:
-    targets: All targets.
-    costs: What `reference_costs` returns for them.
-  """
-  reached = np.isfinite(costs)
-  return Reference(targets[reached], costs[reached])
+  each = [_hits(runs, targets) for runs in baselines.values()]
+  return np.min(
+    [_expected(spent.sum(axis=0), hits.sum(axis=0)) for spent, hits in each],
+    axis=0,
+  )
 
 
 def score(cost: np.ndarray, reference: np.ndarray) -> np.ndarray:
@@ -197,25 +190,40 @@ def block_selection(losses: Sequence[float], budget: int) -> np.ndarray:
   return found.ravel()
 
 
-@dataclasses.dataclass(frozen=True)
-class Scores:
-  """The scores of a method.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Estimate:
+  """A score, or a difference of two.
 
   Attributes:
-    total: The mean over workloads.
-    by_workload: The mean over targets of each.
-    draws: Totals of bootstrap draws, [draws]; the same draws for all methods.
+    value: Its value.
+    draws: Values of bootstrap draws, [draws]; the same draws for all methods.
   """
 
-  total: float
-  by_workload: Mapping[str, float]
+  value: float
   draws: np.ndarray
 
   @property
   def interval(self) -> tuple[float, float]:
-    """A 95 % interval of the total."""
+    """A 95 % interval."""
     low, high = np.percentile(self.draws, [2.5, 97.5])
     return float(low), float(high)
+
+  @property
+  def p(self) -> float:
+    """A two-sided p-value of 0."""
+    sides = (np.sum(self.draws <= 0), np.sum(self.draws >= 0))
+    return min(1.0, 2 * (min(sides) + 1) / (len(self.draws) + 1))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scores(Estimate):
+  """The score of a method, the mean over workloads.
+
+  Attributes:
+    by_workload: The mean over targets of each.
+  """
+
+  by_workload: Mapping[str, float]
 
 
 def scores_of(
@@ -246,21 +254,20 @@ def scores_of(
     value = 0.0
     for setting in entry[name]:
       spent, hits = _hits(setting.curves, reference.targets)
-      costs = _expected(spent, hits)
+      costs = _expected(spent.sum(axis=0), hits.sum(axis=0))
       value += setting.share * float(score(costs, reference.costs).mean())
-      of_draws += setting.share * _resampled(
-        spent, hits, reference.costs, draws, (seed, zlib.crc32(name.encode()))
-      )
+      times = _times(len(spent), draws, (seed, zlib.crc32(name.encode())))
+      costs = _expected(times @ spent, times @ hits.astype(int))
+      of_draws += setting.share * score(costs, reference.costs).mean(axis=-1)
     by_workload[name] = value
     drawn.append(of_draws)
   chosen = np.random.default_rng(seed).integers(
     len(names), size=(len(names), draws)
   )
-  resampled = np.stack(drawn)[chosen, np.arange(draws)].mean(axis=0)
   return Scores(
-    total=float(np.mean([*by_workload.values()])),
+    value=float(np.mean([*by_workload.values()])),
+    draws=np.stack(drawn)[chosen, np.arange(draws)].mean(axis=0),
     by_workload=by_workload,
-    draws=resampled,
   )
 
 
@@ -275,25 +282,9 @@ def _hits(
 
 
 def _expected(spent: np.ndarray, hits: np.ndarray) -> np.ndarray:
-  """Returns expected costs over the seeds, the first axis."""
-  number = hits.sum(axis=0)
+  """Returns expected costs, of sums over the seeds."""
   with np.errstate(divide='ignore', invalid='ignore'):
-    return np.where(number > 0, spent.sum(axis=0) / number, np.inf)
-
-
-def _resampled(
-  spent: np.ndarray,
-  hits: np.ndarray,
-  reference: np.ndarray,
-  draws: int,
-  seed: tuple[int, ...],
-) -> np.ndarray:
-  """Returns a workload's scores over resampled seeds, [draws]."""
-  times = _times(len(spent), draws, seed)
-  number = times @ hits.astype(int)
-  with np.errstate(divide='ignore', invalid='ignore'):
-    costs = np.where(number > 0, times @ spent / number, np.inf)
-  return score(costs, reference).mean(axis=-1)
+    return np.where(hits > 0, spent / hits, np.inf)
 
 
 @functools.lru_cache
@@ -306,35 +297,16 @@ def _times(number: int, draws: int, seed: tuple[int, ...]) -> np.ndarray:
   return np.stack([(chosen == i).sum(axis=0) for i in range(number)], axis=1)
 
 
-@dataclasses.dataclass(frozen=True)
-class Difference:
-  """A difference of two scores.
-
-  Attributes:
-    value: The one's score minus the other's.
-    low: Of a 95 % interval, on the same bootstrap draws for both.
-    high: Likewise.
-    p: A two-sided p-value of no difference.
-  """
-
-  value: float
-  low: float
-  high: float
-  p: float
-
-
-def difference(one: Scores, other: Scores) -> Difference:
-  """Compares two scores on the same bootstrap draws."""
-  draws = one.draws - other.draws
-  low, high = np.percentile(draws, [2.5, 97.5])
-  return Difference(
-    one.total - other.total, float(low), float(high), _p_value(draws)
+def difference(one: Estimate, other: Estimate) -> Estimate:
+  """Returns the one's score minus the other's, on the same bootstrap draws."""
+  return Estimate(
+    value=one.value - other.value, draws=one.draws - other.draws
   )
 
 
 def apart_from(
   name: str, entries: Mapping[str, Scores]
-) -> dict[str, Difference]:
+) -> dict[str, Estimate]:
   """Returns the differences of other methods from one that are significant, at
   5 % after Holm's correction for all of them."""
   found = {
@@ -346,26 +318,18 @@ def apart_from(
   return {o: d for o, d in found.items() if o in significant}
 
 
+def _holm(p: Mapping[str, float]) -> set[str]:
+  """Returns the names that are significant after Holm's correction."""
+  ordered = sorted(p, key=lambda n: p[n])
+  passed = itertools.takewhile(
+    lambda i: p[ordered[i]] <= _SIGNIFICANT / (len(p) - i), range(len(p))
+  )
+  return {ordered[i] for i in passed}
+
+
 def cost_factor(score: float) -> float:
   """Returns the cost over the reference's that a score stands for.
 
   Of mean scores it is the geometric mean of factors, each within 1/4 and 4.
   """
   return float(_WIDEST ** (1 - 2 * score))
-
-
-def _p_value(differences: np.ndarray) -> float:
-  """A two-sided p-value of a difference of 0, by its bootstrap draws."""
-  count = len(differences)
-  sides = (np.sum(differences <= 0), np.sum(differences >= 0))
-  return min(1.0, 2 * (min(sides) + 1) / (count + 1))
-
-
-def _holm(p: Mapping[str, float]) -> set[str]:
-  """Returns the names that are significant after Holm's correction."""
-  significant: set[str] = set()
-  for rank, name in enumerate(sorted(p, key=lambda n: p[n])):
-    if p[name] > _SIGNIFICANT / (len(p) - rank):
-      break
-    significant.add(name)
-  return significant

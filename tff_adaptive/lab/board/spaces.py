@@ -40,7 +40,7 @@ HORIZON = 'horizon'
 # Of the hyperparameters that all methods share.
 _NOT_TUNED = {'seed', 'record_drift', 'record_step_sizes'}
 # Sobol sequences are balanced in lengths that are powers of two.
-_MOST_LOG2 = 6
+_LOG2 = 6
 _VALUE: Mapping[str, Any] = {'type': ['number', 'string', 'boolean']}
 _RANGE = {
   'required': ['low', 'high'],
@@ -94,15 +94,12 @@ class Space:
   source: str
   dimensions: Mapping[str, Mapping[str, Any]]
 
-  def trials(
-    self, workload: str, rounds: int, count: int
-  ) -> list[dict[str, str]]:
-    """Draws trials, the first ones of a fixed sequence.
+  def trials(self, workload: str, rounds: int) -> list[dict[str, str]]:
+    """Draws 64 trials, of which entries use the first.
 
     Args:
       workload: The workload's name, on which the scrambling depends.
       rounds: Its horizon.
-      count: How many.
 
     Returns:
       The flags of each, as text.
@@ -111,8 +108,7 @@ class Space:
 
     seed = zlib.crc32(workload.encode('utf-8'))
     points = qmc.Sobol(len(self.dimensions), scramble=True, seed=seed)
-    drawn = points.random_base2(_MOST_LOG2)[:count]
-    return [self._flags(point, rounds) for point in drawn]
+    return [self._flags(p, rounds) for p in points.random_base2(_LOG2)]
 
   def _flags(self, point: Sequence[float], rounds: int) -> dict[str, str]:
     flags: dict[str, Any] = {}

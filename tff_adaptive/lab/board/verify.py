@@ -24,16 +24,17 @@ def verify(
   root: pathlib.Path,
   options: Mapping[str, Any],
   shared: Mapping[str, str],
-  share: float = _SHARE,
 ) -> int:
   """Runs a random part of an entry's runs again and compares.
+
+  The part is a twentieth of the groups that train together, as runs alone may
+  round otherwise.
 
   Args:
     entry: The entry.
     root: A folder for the runs, which are deleted afterwards.
     options: As `runner.Runner` takes them.
     shared: Likewise.
-    share: The part of the runs, at least those that train with one.
 
   Returns:
     The exit code: 1 if a run gives something else.
@@ -42,60 +43,39 @@ def verify(
     SettingsError: If files that the runs read are missing or damaged.
   """
   known = {n: r for of in entry.records.values() for n, r in of.items()}
-  # All that trained together, as runs alone may round otherwise.
   groups: dict[Any, list[str]] = {}
   for name in known:
-    workload, setting, seed = runner.split(name)
-    key = workload, seed, setting == runner.DEFAULT
+    workload, setting, seed = entries.split(name)
+    key = workload, seed, setting == entries.DEFAULT
     groups.setdefault(key, []).append(name)
-  drawn = random.SystemRandom().sample(
-    sorted(groups), max(1, round(share * len(groups)))
-  )
+  count = max(1, round(_SHARE * len(groups)))
+  drawn = sorted(random.SystemRandom().sample(sorted(groups), count))
   names = [name for key in drawn for name in groups[key]]
-  count = len(names)
-  here = runner.made_with()
-  allowed = {
-    workload: 0.0 if made == here else _TOLERANCE
-    for workload, made in entry.made_with.items()
-  }
   print(
-    f'{count} of {len(known)} runs again, which must agree '
-    + (
-      f'to {_TOLERANCE:g} where another machine made them.'
-      if any(allowed.values())
-      else 'to the bit.'
-    ),
+    f'{len(names)} of {len(known)} runs again, which must agree to the bit, or '
+    f'to {_TOLERANCE:g} where another machine made them.',
     flush=True,
   )
-  chosen = workloads_lib.choose(
-    ','.join(sorted({runner.split(n)[0] for n in names}))
-  )
+  chosen = workloads_lib.choose(','.join(key[0] for key in drawn))
+  wrong = 0
   files.make_folder(root)
   with tempfile.TemporaryDirectory(dir=root, prefix='verify-') as folder:
     made = runner.Runner(
       entry.submission, chosen, pathlib.Path(folder), options, shared
     )
     made.check_files()
-    again = made.run(
-      names,
-      alone=[
-        workload
-        for workload, made_by in entry.made_with.items()
-        if made_by.get('runs') != runner.TOGETHER
-      ],
-    )
-  wrong = 0
-  for name in sorted(names):
-    workload, _, seed = runner.split(name)
-    made_again = again[name]
-    if seed in entry.protocol.tuning_seeds:
-      made_again = made_again.of_tuning()
-    found = difference(known[name], made_again, allowed[workload])
-    if found is not None and name in made.reasons:
-      found += f': {made.reasons[name]}'
-    print(f'{"equal" if found is None else "differs"}  {name}  {found or ""}')
-    wrong += found is not None
-  print(f'{count - wrong} of {count} runs agree.')
+    for key in drawn:
+      maker = entry.made[key[0]]['made_with']
+      together = maker.get('runs') == runner.TOGETHER
+      tolerance = 0.0 if maker == runner.made_with() else _TOLERANCE
+      for name, again in made.run(groups[key], together=together).items():
+        if key[1] in entry.protocol.tuning_seeds:
+          again = again.of_tuning()
+        found = difference(known[name], again, tolerance)
+        why = f': {made.reasons[name]}' if name in made.reasons else ''
+        wrong += found is not None
+        print(f'differs  {name}  {found}{why}' if found else f'equal  {name}')
+  print(f'{len(names) - wrong} of {len(names)} runs agree.')
   return 1 if wrong else 0
 
 
@@ -111,15 +91,12 @@ def difference(
   """
   if one.status != other.status:
     return f'status {one.status}, again {other.status}'
-  pairs = {
-    'untrained': (np.array([one.untrained]), np.array([other.untrained])),
-    'losses': (one.losses, other.losses),
-    **{
-      measure: (one.costs[:, i], other.costs[:, i])
-      for i, measure in enumerate(records_lib.MEASURES)
-    },
-  }
-  for name, (before, after) in pairs.items():
+  columns = [
+    ('untrained', np.array([one.untrained]), np.array([other.untrained])),
+    ('losses', one.losses, other.losses),
+    *zip(records_lib.MEASURES, one.costs.T, other.costs.T, strict=True),
+  ]
+  for name, before, after in columns:
     if len(before) != len(after):
       return f'{name}: {len(before)} values, again {len(after)}'
     near = np.isclose(before, after, rtol=tolerance, atol=0.0, equal_nan=True)

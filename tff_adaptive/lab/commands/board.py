@@ -54,8 +54,8 @@ def build_options() -> options_lib.Options:
       'quick',
       bool,
       False,
-      f'Only {", ".join(workloads_lib.QUICK)}, {runner.QUICK.trials} trials '
-      f'and {len(runner.QUICK.seeds)} seeds: a first look.',
+      f'Only {", ".join(workloads_lib.QUICK)}, {entries.QUICK.trials} trials '
+      f'and {len(entries.QUICK.seeds)} seeds: a first look.',
     ),
     _flag(
       'algorithm',
@@ -128,7 +128,7 @@ def main(arguments: Sequence[str]) -> int:
   submissions = _submissions(values, command == 'baselines')
   chosen = _workloads(values)
   version = workloads_lib.version_of(chosen)
-  protocol = runner.QUICK if values['quick'] else runner.PROTOCOLS[version]
+  protocol = entries.QUICK if values['quick'] else entries.PROTOCOLS[version]
   if values['algorithm'] is not None:
     runner.Runner(submissions[0], chosen, root, *_options(values)).check()
   folder = output / entries.FOLDERS[version]
@@ -140,7 +140,7 @@ def main(arguments: Sequence[str]) -> int:
   if not command:
     path = recorded / references.FILE
     targets = references.read(path if path.exists() else references.FROZEN)
-    references.check_known(targets, [workload.name for workload in chosen])
+    targets.known([workload.name for workload in chosen])
     if not (recorded / folder.name).exists():
       print(f'No recorded entries in {recorded}: yours is placed alone.')
   found = [
@@ -205,7 +205,7 @@ def _workloads(values: Mapping[str, Any]) -> list[workloads_lib.Workload]:
 
 def _submissions(
   values: Mapping[str, Any], baselines: bool
-) -> list[runner.Submission]:
+) -> list[entries.Submission]:
   """Reads which methods are to be entered, with which spaces.
 
   Raises:
@@ -224,7 +224,7 @@ def _submissions(
         'baselines out.'
       )
     read = spaces.read(pathlib.Path(space))
-    return [runner.Submission(_import_method(own), read)]
+    return [entries.Submission(_import_method(own), read)]
   if names is None:
     chosen = spaces.BASELINES if baselines else spaces.METHODS
   else:
@@ -234,7 +234,7 @@ def _submissions(
       f'The baselines are {", ".join(spaces.BASELINES)}; leave --methods out.'
     )
   return [
-    runner.Submission(name, spaces.of_method(name))
+    entries.Submission(name, spaces.of_method(name))
     for name in dict.fromkeys(chosen)
   ]
 
@@ -277,8 +277,8 @@ def _import_method(place: str) -> str:
 
 
 def _older(
-  submission: runner.Submission,
-  protocol: runner.Protocol,
+  submission: entries.Submission,
+  protocol: entries.Protocol,
   paths: Sequence[pathlib.Path],
 ) -> Optional[entries.Entry]:
   """Returns the earlier entry, if there is one.
@@ -302,9 +302,9 @@ def _older(
 
 
 def _enter(
-  submission: runner.Submission,
+  submission: entries.Submission,
   chosen: Sequence[workloads_lib.Workload],
-  protocol: runner.Protocol,
+  protocol: entries.Protocol,
   folders: Sequence[pathlib.Path],
   root: pathlib.Path,
   values: Mapping[str, Any],
@@ -324,7 +324,7 @@ def _enter(
   Raises:
     SettingsError: If files that the runs read are missing or damaged.
   """
-  quick = '-quick' if protocol == runner.QUICK else ''
+  quick = '-quick' if protocol == entries.QUICK else ''
   file = f'{submission.method}{quick}{entries.SUFFIX}'
   older = _older(submission, protocol, [f / file for f in folders])
   done = set() if older is None else set(older.records)
@@ -342,14 +342,7 @@ def _enter(
   print(f'{submission.method}: {", ".join(w.name for w in left)}', flush=True)
   made = runner.Runner(submission, left, root, *_options(values))
   made.check_files()
-  records = made.enter(protocol)
-  entry = entries.Entry(
-    submission,
-    protocol,
-    records,
-    made.failures(),
-    dict.fromkeys(records, runner.made_with()),
-  )
+  entry = made.enter(protocol)
   if older is not None:
     entry = entry.merged(older)
   entries.write(folders[0] / file, entry)

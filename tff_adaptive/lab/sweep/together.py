@@ -1,8 +1,9 @@
-"""Runs of a workload that differ in settings alone, trained together.
+"""Points of a sweep that differ in hyperparameters alone, trained together.
 
 With one seed they have the same cohorts, batches and first weights, and where
 they share a graph they differ only in numbers of the server's state: a round of
-all is one call of a `runtime` ensemble, and so is their evaluation.
+all is one call of a `runtime` ensemble, and so is their evaluation. Nothing is
+written.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +16,6 @@ from tff_adaptive import processes
 from tff_adaptive import runtime
 from tff_adaptive import structures
 from tff_adaptive import vectorizing
-from tff_adaptive.lab.board import records as records_lib
 from tff_adaptive.lab.sweep import grids
 from tff_adaptive.lab.sweep import outcomes
 from tff_adaptive.lab.sweep import worker
@@ -37,7 +37,7 @@ _Group = Sequence[tuple[grids.Point, parts_lib.Built]]
 
 
 def groups_of(points: Iterable[grids.Point]) -> list[list[grids.Point]]:
-  """Divides runs of a workload into those that can train together.
+  """Divides runs of a task into those that can train together.
 
   Groups of one graph follow each other, so that it is traced once.
   """
@@ -52,7 +52,7 @@ def groups_of(points: Iterable[grids.Point]) -> list[list[grids.Point]]:
 
 def train(
   points: Sequence[grids.Point], divergence_factor: float
-) -> dict[str, records_lib.Record]:
+) -> dict[str, 'Run']:
   """Trains runs of one task, graph, seed and length together.
 
   Args:
@@ -60,7 +60,7 @@ def train(
     divergence_factor: As `worker.Watch` takes it.
 
   Returns:
-    The records by name.
+    The runs by name.
 
   Raises:
     CannotVectorize: If they cannot be trained together.
@@ -78,7 +78,7 @@ def train(
     kept = data_lib.nbytes(process.initialize_client_state())
     needed += kept * len(parts.clients.client_ids)
   most = max(1, _BYTES // needed)
-  found: dict[str, records_lib.Record] = {}
+  found: dict[str, Run] = {}
   for start in range(0, len(group), most):
     found |= _train(parts, group[start : start + most], divergence_factor)
   return found
@@ -86,11 +86,11 @@ def train(
 
 def _train(
   parts: loop.Parts, group: _Group, divergence_factor: float
-) -> dict[str, records_lib.Record]:
+) -> dict[str, 'Run']:
   """Trains as many runs as fit into memory."""
   intervals = loop.Intervals.of(group[0][0].settings)
   rounds = _Rounds(parts, group)
-  runs = [_Run(divergence_factor) for _ in group]
+  runs = {point.name: Run(divergence_factor) for point, _ in group}
   for number in range(intervals.total_rounds + 1):
     columns: Sequence[Mapping[str, Any]] = [{}] * len(runs)
     if number:
@@ -99,21 +99,14 @@ def _train(
     if intervals.evaluates(number):
       losses = rounds.losses(number).tolist()
       values = [{'validation/loss': loss} for loss in losses]
-    for run, *own in zip(runs, columns, values, strict=True):
+    for run, *own in zip(runs.values(), columns, values, strict=True):
       run.add(parts, number, *own)
-    if all(run.is_over for run in runs):
+    if all(run.is_over for run in runs.values()):
       break
-  return {
-    point.name: records_lib.of_rows(
-      run.rows,
-      point.settings.configuration.gradients_per_step,
-      run.status,
-    )
-    for (point, _), run in zip(group, runs, strict=True)
-  }
+  return runs
 
 
-class _Run:
+class Run:
   """The rows of a run, until it diverges.
 
   Attributes:

@@ -84,7 +84,7 @@ def _flags(name: str) -> str:
       ).items()
       if public not in shared
       or public in method.defaults
-      or slot.component == 'own'
+      or slot.components[0] == 'own'
     }
   )
 

@@ -67,3 +67,16 @@ def test_bounds_out_of_order():
     parameters.ParameterError, match=r'`server_clip_lower`.*must not be above'
   ):
     algorithms.check('bi2clip', server_clip_lower=2.0, server_clip_upper=1.0)
+
+
+def test_optimizers_of_both_sides_share_what_they_have_in_common():
+  """As Bi2Clip, which is FedAvg with both."""
+  sides = {f'{side}_optimizer': 'biclip' for side in ('client', 'server')}
+  given = {'clip_mode': 'norm', 'server_clip_upper': 0.1}
+  chosen = algorithms.resolve('fedavg', **sides, **given)
+  alike = algorithms.resolve('bi2clip', **given)
+  for side in ('client', 'server'):
+    assert chosen.build(side) == alike.build(side)
+    assert chosen.build(side).clip_mode == 'norm'
+  with pytest.raises(parameters.UnusedError, match='does not use it'):
+    algorithms.check('fedavg', server_optimizer='biclip', client_beta_1=0.9)

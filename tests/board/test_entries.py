@@ -55,8 +55,8 @@ def test_a_damaged_file_is_named(path):
     (lambda e: e.pop('protocol'), 'cannot be read as an entry'),
     (lambda e: e['protocol'].update(more=1), 'cannot be read as an entry'),
     (lambda e: e['space'].pop('source'), 'its space is no search space'),
-    (lambda e: e.update(method='pulled'), "no method 'pulled'"),
-    (lambda e: e.update(method=r'\input{x}'), 'no method'),
+    (lambda e: e.update(method='pulled'), "'pulled', and there is no such method"),
+    (lambda e: e.update(method=r'\input{x}'), 'no such method'),
     (
       lambda e: e['space']['dimensions'].update(
         digits_alpha={'values': [1000]}

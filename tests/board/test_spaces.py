@@ -11,9 +11,25 @@ import pytest
 from tff_adaptive import algorithms
 from tff_adaptive import errors
 from tff_adaptive.lab.board import entries
+from tff_adaptive.lab.board import runner
 from tff_adaptive.lab.board import spaces
 from tff_adaptive.lab.board import workloads
 from tff_adaptive.lab.sweep import grids
+
+
+def parse(dimensions, method='fedavg'):
+  form = {'source': 'x', 'dimensions': dimensions}
+  return spaces.parse(form, 'it', method)
+
+
+def checked(folder, dimensions):
+  submission = entries.Submission('fedavg', parse(dimensions))
+  chosen = workloads.choose('hospitals')
+  runner.Runner(submission, chosen, folder, {}, {}).check()
+
+
+def _read_space(path):
+  return spaces.read(path, 'fedavg')
 
 
 def test_every_method_with_clients_has_a_space_and_a_source():
@@ -36,7 +52,7 @@ def test_spaces_are_read_as_they_are_written():
   for name in spaces.METHODS:
     space = spaces.of_method(name)
     plain = json.loads(json.dumps(dataclasses.asdict(space)))
-    assert spaces.parse(plain, 'it') == space
+    assert spaces.parse(plain, 'it', name) == space
 
 
 def test_trials_fill_the_space_evenly():
@@ -61,9 +77,7 @@ def test_discrete_values_come_equally_often():
 
 def test_a_value_may_be_several_flags_and_the_horizon():
   cosine = {'client_lr_schedule': 'cosine', 'client_lr_decay_steps': 'horizon'}
-  space = spaces.parse(
-    {'source': 'x', 'dimensions': {'schedule': {'values': [{}, cosine]}}}, 'it'
-  )
+  space = parse({'schedule': {'values': [{}, cosine]}})
   found = {tuple(f.items()) for f in space.trials('digits', 77)}
   assert found == {
     (),
@@ -92,7 +106,7 @@ def test_a_value_may_be_several_flags_and_the_horizon():
 )
 def test_bad_dimensions_are_refused(dimension, message):
   with pytest.raises(errors.SettingsError, match=message):
-    spaces.parse({'source': 'x', 'dimensions': {'a': dimension}}, 'it')
+    parse({'a': dimension})
 
 
 _FIXED = {
@@ -113,7 +127,6 @@ _FIXED = {
   'trackers': 'mlflow:http://localhost',
   'dp_clip_norm': 1,
   'aggregator': 'compression',
-  'alpha': 0.1,
   'nobody': 1,
 }
 
@@ -129,9 +142,8 @@ def test_only_settings_of_the_method_are_tuned(flag):
     {'both': {'values': [rate, {**rate, flag: _FIXED[flag]}]}},
     {'client_learning_rate': {'values': [0.1, {flag: _FIXED[flag]}]}},
   ):
-    space = spaces.parse({'source': 'x', 'dimensions': form}, 'it')
     with pytest.raises(errors.SettingsError, match=f'tunes {flag!r}'):
-      spaces.check(space, 'fedavg')
+      parse(form)
 
 
 @pytest.mark.parametrize(
@@ -145,44 +157,39 @@ def test_only_settings_of_the_method_are_tuned(flag):
     ({'client_momentum': {'low': 0.5, 'high': 3}}, 'got 3'),
   ],
 )
-def test_values_are_those_that_the_method_accepts(dimension, message):
-  space = spaces.parse({'source': 'x', 'dimensions': dimension}, 'it')
+def test_values_are_those_that_the_method_accepts(tmp_path, dimension, message):
   with pytest.raises(errors.SettingsError, match=message):
-    spaces.check(space, 'fedavg')
+    checked(tmp_path, dimension)
 
 
 def test_methods_that_are_not_registered_have_no_space():
-  space = spaces.of_method('fedavg')
   for name in ('pulled', 'centralized', 'evil_mod:pwn', r'\\input{x}', 3, []):
-    with pytest.raises(errors.SettingsError, match='There is no method'):
-      spaces.check(space, name)
+    with pytest.raises(errors.SettingsError, match='there is no such method'):
+      parse({'client_learning_rate': {'values': [1]}}, name)
 
 
-def test_optimizers_bring_their_settings():
+def test_optimizers_bring_their_settings(tmp_path):
+  adam = {'client_optimizer': 'adam', 'client_beta_1': 0.9}
   form = {
-    'client_optimizer': {'values': ['sgd', 'adam']},
+    'client': {'values': [{'client_optimizer': 'sgd'}, adam]},
     'server': {
       'values': [
         {'server_optimizer': 'biclip', 'server_clip_upper': 0.1},
         {'server_lr_schedule': 'cosine', 'server_lr_decay_steps': 'horizon'},
       ]
     },
-    'client_beta_1': {'values': [0.9]},
-    'client_beta_2': {'values': [0.99]},
   }
-  space = spaces.parse({'source': 'x', 'dimensions': form}, 'it')
-  spaces.check(space, 'fedavg')
-  del form['client_optimizer']
-  space = spaces.parse({'source': 'x', 'dimensions': form}, 'it')
-  with pytest.raises(errors.SettingsError, match="tunes 'client_"):
-    spaces.check(space, 'fedavg')
+  checked(tmp_path, form)
+  form['client'] = {'values': [{}, {'client_beta_1': 0.9}]}
+  with pytest.raises(errors.SettingsError, match='client_beta_1'):
+    checked(tmp_path, form)
 
 
 def test_values_in_mappings_are_single():
   for value in ([1], {'a': 1}, None):
     form = {'s': {'values': [{'client_learning_rate': value}]}}
     with pytest.raises(errors.SettingsError, match='is not of type'):
-      spaces.parse({'source': 'x', 'dimensions': form}, 'it')
+      parse(form)
 
 
 @pytest.mark.parametrize('text', ['{', '[]', '{"dimensions": {}}', '{"a": 1}'])
@@ -190,13 +197,13 @@ def test_files_that_hold_no_space_are_named(tmp_path, text):
   path = tmp_path / 'space.json'
   path.write_text(text)
   with pytest.raises(errors.SettingsError, match=r'space\.json'):
-    spaces.read(path)
+    spaces.read(path, 'fedavg')
 
 
 def test_pipes_and_devices_are_not_read(tmp_path):
   os.mkfifo(tmp_path / 'pipe')
   for path in (tmp_path / 'pipe', pathlib.Path('/dev/zero'), tmp_path):
-    for read in (spaces.read, entries.read, grids.read_axes):
+    for read in (_read_space, entries.read, grids.read_axes):
       with pytest.raises(errors.SettingsError, match='not a regular'):
         read(path)
 

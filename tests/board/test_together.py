@@ -114,7 +114,7 @@ def test_damaged_records_are_named(tmp_path):
     try:
       again._saved(path)
     except errors.SettingsError as e:
-      assert f'{path} is damaged' in str(e)
+      assert f'{path} cannot be read as records of runs' in str(e)
     else:
       assert content not in (whole[:-10], b'')
 

@@ -22,15 +22,15 @@ class Slot:
   """The place of a hyperparameter among the components of a process.
 
   Attributes:
-    component: The one that takes it: 'client' or 'server' (the optimizers),
-      'client_schedule', 'server_schedule', 'aggregation', 'common' or 'own'
-      (the method's options).
-    description: The class of that component.
-    argument: The argument's name in that class.
+    components: Those that take it: 'client' or 'server' (the optimizers, both
+      if they have it under one name), 'client_schedule', 'server_schedule',
+      'aggregation', 'common' or 'own' (the method's options).
+    description: The class of the first of them.
+    argument: The argument's name in these.
     parameter: The parameter under its public name, with the method's default.
   """
 
-  component: str
+  components: tuple[str, ...]
   description: Any
   argument: str
   parameter: parameters.Parameter
@@ -60,7 +60,7 @@ class MethodConfiguration:
   def public(self, component: str) -> dict[str, str]:
     """Returns the public names of a component's arguments; see `Slot`."""
     return {
-      s.argument: n for n, s in self.slots.items() if s.component == component
+      s.argument: n for n, s in self.slots.items() if component in s.components
     }
 
   def arguments(self, component: str) -> dict[str, Any]:
@@ -81,13 +81,15 @@ class MethodConfiguration:
       ParameterError: If a value is not accepted; it names the public name.
     """
     if component not in self._built:
-      slots = [
-        slot for slot in self.slots.values() if slot.component == component
-      ]
-      if not slots:
+      own = (
+        slot.description
+        for slot in self.slots.values()
+        if slot.components[0] == component
+      )
+      if (description := next(own, None)) is None:
         return None
       with parameters.renamed(self.public(component)):
-        built = slots[0].description(**self.arguments(component))
+        built = description(**self.arguments(component))
       self._built[component] = built
     return self._built[component]
 
@@ -155,7 +157,10 @@ class MethodConfiguration:
   def with_values(self, **values: Any) -> 'MethodConfiguration':
     """Returns a copy of the configuration with some values replaced."""
     changed = {
-      self.slots[name].component for name in values if name in self.slots
+      component
+      for name in values
+      if name in self.slots
+      for component in self.slots[name].components
     }
     kept = {k: v for k, v in self._built.items() if k not in changed}
     return dataclasses.replace(
@@ -235,16 +240,26 @@ def slots_of(
     if component != 'own' and public in method.hides:
       continue
     parameter = parameters.parameters_of(description)[argument]
-    if public in slots:
+    default = parameter.default
+    if optimizer.get(component) in (None, getattr(method, component, None)):
+      default = method.defaults.get(public, default)
+    slot = Slot(
+      (component,),
+      description,
+      argument,
+      parameter.named(public, default=default),
+    )
+    there = slots.get(public, slot)
+    if there.parameter != slot.parameter:
       raise LookupError(
         f'{method.name} with {optimizer} has two hyperparameters {public!r}; '
         'one of the builders needs another name for its own.'
       )
-    default = parameter.default
-    if optimizer.get(component) in (None, getattr(method, component, None)):
-      default = method.defaults.get(public, default)
-    named = parameter.named(public, default=default)
-    slots[public] = Slot(component, description, argument, named)
+    if there is not slot:
+      # That of a class that both extend, such as clip_mode of BiClip.
+      both = (*there.components, component)
+      slot = dataclasses.replace(there, components=both)
+    slots[public] = slot
   return slots
 
 
@@ -328,7 +343,7 @@ def resolve(
       )
     else:
       values[public] = slot.parameter.default
-  for component in dict.fromkeys(slot.component for slot in slots.values()):
+  for component in dict.fromkeys(c for s in slots.values() for c in s.components):
     built = configuration.build(component)
     values |= {
       public: getattr(built, argument)

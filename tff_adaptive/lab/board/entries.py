@@ -13,8 +13,6 @@ import hashlib
 import json
 import pathlib
 import re
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,6 +23,7 @@ from tff_adaptive.lab.board import records as records_lib
 from tff_adaptive.lab.board import scoring
 from tff_adaptive.lab.board import spaces
 from tff_adaptive.lab.board import workloads as workloads_lib
+from tff_adaptive.lab.recording import files
 
 SUFFIX = '.npz'
 # By version of the board.
@@ -120,17 +119,10 @@ class Submission:
   Attributes:
     method: The method's name.
     space: Its space.
-
-  Raises:
-    SettingsError: If there is no such method, or the space holds anything but
-      its settings.
   """
 
   method: str
   space: spaces.Space
-
-  def __post_init__(self) -> None:
-    spaces.check(self.space, self.method)
 
   @property
   def label(self) -> str:
@@ -236,10 +228,11 @@ def read(path: pathlib.Path) -> Entry:
   Raises:
     SettingsError: If it is none, is damaged, or is of another version.
   """
-  try:
+  with files.reading(path, 'an entry of the board'):
     about, found = records_lib.read(path)
     check_version(path, about)
-    space = spaces.parse(about['space'], f'{path}: its space')
+    method = about['method']
+    space = spaces.parse(about['space'], f'The space of {path}', method)
     made = {
       workload: {**of, 'made_with': dict(of['made_with'])}
       for workload, of in about['workloads'].items()
@@ -248,23 +241,14 @@ def read(path: pathlib.Path) -> Entry:
     for name, record in found.items():
       records[split(name)[0]][name] = record
     entry = Entry(
-      Submission(about['method'], space),
+      Submission(method, space),
       Protocol(**about['protocol']),
       records,
       made,
     )
-  except errors.SettingsError as e:
-    raise errors.SettingsError(f'{path} is refused. {e}') from e
-  except (
-    OSError, EOFError, RuntimeError, ValueError, LookupError, TypeError,
-    AttributeError, zipfile.BadZipFile, zlib.error,
-  ) as e:  # fmt: skip
-    raise errors.SettingsError(
-      f'{path} cannot be read as an entry of the board: {errors.reason(e)}.'
-    ) from e
-  for name, of in made.items():
-    check_hash(path, name, of.get('hash'))
-  return entry
+    for name, of in made.items():
+      check_hash(path, name, of['hash'])
+    return entry
 
 
 def check_version(path: pathlib.Path, found: Mapping[str, Any]) -> None:

@@ -125,7 +125,7 @@ def read(path: pathlib.Path) -> References:
   Raises:
     SettingsError: If they cannot be read, or are of another version.
   """
-  try:
+  with files.reading(path, "the board's targets"):
     found = json.loads(files.read(path))
     entries.check_version(path, found)
     references = References(found['workloads'])
@@ -133,8 +133,4 @@ def read(path: pathlib.Path) -> References:
       entries.check_hash(path, name, of['hash'])
       for measure in records_lib.MEASURES:
         references.of(name, measure)
-  except (OSError, ValueError, LookupError, TypeError, AttributeError) as e:
-    raise errors.SettingsError(
-      f"{path} cannot be read as the board's targets: {errors.reason(e)}."
-    ) from e
-  return references
+    return references

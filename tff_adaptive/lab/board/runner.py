@@ -74,19 +74,18 @@ class Runner:
     self.alone: dict[str, str] = {}
 
   def check(self) -> None:
-    """Raises `SettingsError` if a method refuses the first trials."""
-    for setting in (entries.DEFAULT, 0, 1):
-      self.point(entries.name_of(next(iter(self._workloads)), setting, 1))
+    """Raises `SettingsError` if a method refuses its trials, or files of
+    workloads are missing or damaged.
 
-  def check_files(self) -> None:
-    """Raises `SettingsError` if files of workloads are missing or damaged.
-
-    Without them all runs would fail, and an entry would count that against the
-    method.
+    All runs would fail, and an entry would count that against the method.
 
     Raises:
-      RunError: If the process that reads them is killed.
+      RunError: If the process that reads files is killed.
     """
+    for name, workload in self._workloads.items():
+      trials = range(entries.PROTOCOLS[workload.version].trials)
+      for setting in (entries.DEFAULT, *trials):
+        self.point(entries.name_of(name, setting, 1))
     names = [w.name for w in self._workloads.values() if w.files]
     points = [self.point(entries.name_of(n, entries.DEFAULT, 1)) for n in names]
     if points:
@@ -160,13 +159,9 @@ class Runner:
     """Reads the records of earlier commands."""
     if not path.exists():
       return {}
-    try:
+    advice = 'delete it, and they are run again'
+    with files.reading(path, 'records of runs', advice):
       reasons, known = records_lib.read(path)
-    except Exception as e:
-      raise errors.SettingsError(
-        f'{path} is damaged ({errors.reason(e)}); delete it, and its runs are '
-        'run again.'
-      ) from e
     if self._options['retry_failed']:
       return {n: r for n, r in known.items() if n not in reasons}
     self.reasons |= reasons

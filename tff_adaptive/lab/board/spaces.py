@@ -14,26 +14,26 @@ like others:
                                   "client_lr_decay_steps": "horizon"}]}}}
 
 A space names hyperparameters of its method, schedules of rates and optimizers,
-and nothing else (`check`). Trials are points of a scrambled Sobol sequence,
+and nothing else. Trials are points of a scrambled Sobol sequence,
 whose first are as evenly spread as all of them. Imports no TensorFlow.
 """
 
 import dataclasses
+import functools
 import json
 import math
 import pathlib
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tff_adaptive import algorithms
 from tff_adaptive import errors
 from tff_adaptive import optimizers
 from tff_adaptive import parameters
-from tff_adaptive.algorithms import configuration
-from tff_adaptive.algorithms import methods
 from tff_adaptive.lab.flags import flag_table
 from tff_adaptive.lab.recording import files
+from tff_adaptive.privacy import mechanism
 
 # Stands for the number of rounds of a workload.
 HORIZON = 'horizon'
@@ -133,31 +133,32 @@ def _at(dimension: Mapping[str, Any], u: float) -> Any:
   return float(f'{low * (high / low) ** u:.4g}')
 
 
-def read(path: pathlib.Path) -> Space:
-  """Reads a space from a file.
+def read(path: pathlib.Path, method: str) -> Space:
+  """Reads a method's space from a file.
 
   Raises:
-    SettingsError: If it cannot be read, or is no space.
+    SettingsError: If it cannot be read, or as for `parse`.
   """
   name = f'--space={path}'
-  try:
-    found = json.loads(files.read(path))
-  except (OSError, ValueError, RecursionError) as e:
-    raise errors.SettingsError(
-      f'{name} cannot be read as JSON: {errors.reason(e)}.'
-    ) from e
-  return parse(found, name)
+  with files.reading(name, 'JSON'):
+    return parse(json.loads(files.read(path)), name, method)
 
 
-def parse(found: Any, name: str) -> Space:
-  """Builds a space from its JSON form.
+def parse(found: Any, name: str, method: str) -> Space:
+  """Builds a method's space from its JSON form.
+
+  It may hold hyperparameters of methods, schedules and optimizers. Anything
+  else would change the workload, or what a run reads, writes and imports. Which
+  of these the method takes, with which values, shows when a trial is parsed.
 
   Args:
     found: The parsed JSON.
     name: Its name in error messages.
+    method: The method.
 
   Raises:
-    SettingsError: If it is malformed.
+    SettingsError: If it is malformed, there is no such method, or it holds
+      something else.
   """
   import jsonschema  # pylint: disable=g-import-not-at-top
 
@@ -169,82 +170,36 @@ def parse(found: Any, name: str) -> Space:
       f'{name} is no search space (docs/board.md): at {wrong.json_path}, '
       f'{wrong.message:.120}.'
     )
+  if method not in algorithms.names():
+    raise errors.SettingsError(
+      f'{name} is of {method!r:.60}, and there is no such method: known are '
+      f'{", ".join(algorithms.names())}; one of your own is named by '
+      '--algorithm=MODULE:NAME.'
+    )
   space = Space(found['source'], found['dimensions'])
+  flags: list[str] = []
   for flag, dimension in space.dimensions.items():
-    low, high = dimension.get('low', 0), dimension.get('high', 1)
-    if not low < high < math.inf:
+    for value in dimension.get('values', [0]):
+      flags += value if isinstance(value, Mapping) else [flag]
+    if not dimension.get('low', 0) < dimension.get('high', 1) < math.inf:
       raise errors.SettingsError(
         f'{name}: {flag!r} must have bounds with 0 < low < high, got '
         f'{dimension!r:.60}.'
       )
+  if strange := [flag for flag in flags if flag not in _tuned()]:
+    raise errors.SettingsError(
+      f'{name} tunes {strange[0]!r:.60}, and may tune only {", ".join(_tuned())}.'
+    )
   return space
 
 
-def check(space: Space, method: str) -> None:
-  """Raises `SettingsError` if a space holds more than its method's settings.
-
-  A space may name the method's hyperparameters, schedules of its rates, and
-  other optimizers that the method accepts. Anything else would change the
-  workload, or what a run reads, writes and imports.
-  """
-  if method not in algorithms.names():
-    raise errors.SettingsError(
-      f'There is no method {method!r:.60}: known are '
-      f'{", ".join(algorithms.names())}; one of your own is named by '
-      '--algorithm=MODULE:NAME.'
-    )
-  pairs = [*_pairs(space)]
-  allowed = _allowed(methods.find(method), pairs)
-  for flag, value in pairs:
-    if flag not in allowed:
-      raise errors.SettingsError(
-        f"{method}'s space tunes {flag!r:.60}, and may tune only "
-        f'{", ".join(sorted(allowed))}.'
-      )
-    try:
-      # Any number of rounds stands for the horizon.
-      allowed[flag].parse('100' if value == HORIZON else f'{value}')
-    except parameters.ParameterError as e:
-      raise errors.SettingsError(f"{method}'s space: {e.told()}") from e
-
-
-def _pairs(space: Space) -> Iterator[tuple[str, Any]]:
-  """Yields every flag that trials may set, with the values it may have."""
-  for name, dimension in space.dimensions.items():
-    for value in dimension.get('values', dimension.values()):
-      yield from (
-        value.items() if isinstance(value, Mapping) else [(name, value)]
-      )
-
-
-def _allowed(
-  method: methods.Method, pairs: Iterable[tuple[str, Any]]
-) -> dict[str, parameters.Parameter]:
-  """Returns the flags that a space of a method may have.
-
-  Args:
-    method: The method.
-    pairs: The space's flags and values, of which optimizers add their own
-      hyperparameters.
-  """
-  table = flag_table.FlagTable()
-  allowed: dict[str, parameters.Parameter] = {}
-  for side in optimizers.SIDES:
-    accepted = (getattr(method, side), *method.accepted(side))
-    choice = f'{side}_optimizer'
-    words = {value for flag, value in pairs if flag == choice}
-    for name in {getattr(method, side), *words} & {*accepted}:
-      chosen = configuration.optimizers_of(method, **{side: name})
-      for public, slot in configuration.slots_of(method, chosen).items():
-        if slot.component != 'aggregation' and public not in _NOT_TUNED:
-          allowed[public] = slot.parameter
-    allowed[choice] = dataclasses.replace(
-      table.general[choice].parameter, annotation=Literal[accepted]
-    )
-  taken = {*table.general, *table.task} - {
-    f'{side}_optimizer' for side in optimizers.SIDES
-  }
-  return {name: p for name, p in allowed.items() if name not in taken}
+@functools.cache
+def _tuned() -> list[str]:
+  """Returns all flags that spaces may hold."""
+  fixed = {*parameters.parameters_of(mechanism.Aggregation), *_NOT_TUNED}
+  flags = flag_table.FlagTable().algorithm
+  choices = [f'{side}_optimizer' for side in optimizers.SIDES]
+  return sorted({*flags, *choices} - fixed)
 
 
 # Those of this project's methods.

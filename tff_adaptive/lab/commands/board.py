@@ -129,8 +129,6 @@ def main(arguments: Sequence[str]) -> int:
   chosen = _workloads(values)
   version = workloads_lib.version_of(chosen)
   protocol = entries.QUICK if values['quick'] else entries.PROTOCOLS[version]
-  if values['algorithm'] is not None:
-    runner.Runner(submissions[0], chosen, root, *_options(values)).check()
   folder = output / entries.FOLDERS[version]
   recorded = pathlib.Path(values['recorded_dir'])
   # Before hours of running: a file that cannot be used is an error at once.
@@ -223,8 +221,9 @@ def _submissions(
         '--algorithm enters a method of your own alone; leave --methods and '
         'baselines out.'
       )
-    read = spaces.read(pathlib.Path(space))
-    return [entries.Submission(_import_method(own), read)]
+    method = _import_method(own)
+    read = spaces.read(pathlib.Path(space), method)
+    return [entries.Submission(method, read)]
   if names is None:
     chosen = spaces.BASELINES if baselines else spaces.METHODS
   else:
@@ -341,7 +340,7 @@ def _enter(
     return older
   print(f'{submission.method}: {", ".join(w.name for w in left)}', flush=True)
   made = runner.Runner(submission, left, root, *_options(values))
-  made.check_files()
+  made.check()
   entry = made.enter(protocol)
   if older is not None:
     entry = entry.merged(older)

@@ -186,7 +186,7 @@ def _hyperparameters() -> Iterator[tuple[str, parameters.Parameter]]:
   for name, method in methods.table().items():
     own = configuration.optimizers_of(method)
     for slot in configuration.slots_of(method, own).values():
-      side = slot.component
+      side = slot.components[0]
       # Optimizers that users can choose are listed by themselves.
       chosen = side in own and own[side] in optimizers.names(side)
       if not chosen and slot.parameter.name not in DECIDED:

@@ -12,7 +12,7 @@ import shutil
 import stat
 import tempfile
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, IO, Optional
 
 from tff_adaptive import errors
@@ -48,6 +48,31 @@ def read(path: pathlib.Path) -> bytes:
   """
   check_regular(path)
   return path.read_bytes()
+
+
+@contextlib.contextmanager
+def reading(what: object, kind: str, advice: str = '') -> Iterator[None]:
+  """Converts errors of reading a file to one sentence.
+
+  Args:
+    what: The file, or the flag that names it.
+    kind: What it should be.
+    advice: What to do, as a further clause.
+
+  Raises:
+    SettingsError: In place of any error but a `RunError`: what is damaged can
+      raise almost any.
+  """
+  try:
+    yield
+  except errors.RunError:
+    raise
+  except Exception as e:
+    reason = errors.reason(e)
+    text = f'{what} cannot be read as {kind} ({reason})'
+    raise errors.SettingsError(
+      f'{text}; {advice}.' if advice else f'{text}.'
+    ) from e
 
 
 def write_atomically(path: pathlib.Path, content: bytes) -> None:
@@ -264,7 +289,10 @@ class RunFolder:
     Raises:
       SettingsError: If the file was not written by a run.
     """
-    try:
+    if not self.hparams.exists():
+      return None
+    advice = f'delete {self.path} or choose another --experiment_name'
+    with reading(self.hparams, "a run's settings", advice):
       hparams = json.loads(read(self.hparams).decode('utf-8'))
       # Of lone surrogates, which are valid JSON, those for bytes of paths.
       json.dumps(hparams, ensure_ascii=False).encode('utf-8', 'surrogateescape')
@@ -273,14 +301,6 @@ class RunFolder:
       ):
         raise ValueError('it has none')
       return hparams
-    except FileNotFoundError:
-      return None
-    except (OSError, ValueError, RecursionError) as e:
-      raise errors.SettingsError(
-        f"{self.hparams} cannot be read as a run's settings "
-        f'({errors.reason(e)}); delete {self.path} or choose another '
-        '--experiment_name.'
-      ) from e
 
   @property
   def identity(self) -> str:

@@ -289,17 +289,12 @@ def _read_clients(path: pathlib.Path) -> pd.DataFrame:
   Raises:
     SettingsError: If the table is damaged.
   """
-  try:
+  if not path.exists():
+    return pd.DataFrame()
+  with files.reading(path, 'a table of clients', tables.ADVICE):
     text = files.read(path).decode('utf-8')
     table = tables.parse(text).drop(columns='client', errors='ignore')
     return table.replace('', 'nan').astype(float)
-  except FileNotFoundError:
-    return pd.DataFrame()
-  except (OSError, ValueError) as e:
-    raise errors.SettingsError(
-      f'{path} cannot be read as a table of clients ({errors.reason(e)}); '
-      f'{tables.ADVICE}.'
-    ) from e
 
 
 def find(

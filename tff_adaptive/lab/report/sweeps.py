@@ -67,29 +67,17 @@ def read(folder: pathlib.Path) -> Optional[SweepRecord]:
     SettingsError: If the file is damaged.
   """
   path = files.RunFolder(folder).sweep
-  try:
-    found = json.loads(path.read_text(encoding='utf-8'))
+  if not path.exists():
+    return None
+  advice = "delete it, and the sweep's command writes it anew"
+  with files.reading(path, "a sweep's description", advice):
+    found = json.loads(files.read(path))
     tuned_on = found.get('tuned_on')
     return SweepRecord(
       str(found['select']),
       bool(found['shared']),
       None if tuned_on is None else int(tuned_on),
     )
-  except FileNotFoundError:
-    return None
-  except (
-    OSError,
-    ValueError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    OverflowError,
-    RecursionError,
-  ) as e:
-    raise errors.SettingsError(
-      f"{path} cannot be read as a sweep's description ({errors.reason(e)}); "
-      "delete it, and the sweep's command writes it anew."
-    ) from e
 
 
 def read_unfinished(folder: pathlib.Path) -> list[tuple[str, str, str]]:
@@ -99,15 +87,11 @@ def read_unfinished(folder: pathlib.Path) -> list[tuple[str, str, str]]:
     SettingsError: If the table is damaged.
   """
   path = table_path(folder)
-  try:
+  if not path.exists():
+    return []
+  advice = "the sweep's command writes it anew"
+  with files.reading(path, "a sweep's table", advice):
     table = pd.read_csv(path, dtype=str, keep_default_na=False)
     table = table[table['status'] != FINISHED]
     found = table[['name', 'status', 'reason']].map(formatting.spreadsheet_text)
     return list(found.itertuples(index=False, name=None))
-  except FileNotFoundError:
-    return []
-  except (OSError, ValueError, KeyError) as e:
-    raise errors.SettingsError(
-      f"{path} cannot be read as a sweep's table ({errors.reason(e)}); the "
-      "sweep's command writes it anew."
-    ) from e

@@ -242,19 +242,14 @@ def read_axes(path: pathlib.Path) -> Axes:
   Raises:
     SettingsError: If the file cannot be read or is malformed.
   """
-  try:
+  form = 'JSON, {"METHOD or *": {"FLAG": [VALUE, ...]}}'
+  with files.reading(f'--grid={path}', form):
     # Numbers keep their spelling, because they name folders.
     found = json.loads(files.read(path), parse_float=str, parse_int=str)
-    axes = {
+    return {
       method: {flag: _texts(values) for flag, values in flags.items()}
       for method, flags in found.items()
     }
-  except (OSError, ValueError, RecursionError, AttributeError) as e:
-    raise errors.SettingsError(
-      f'--grid={path} cannot be read as JSON, {{"METHOD or *": {{"FLAG": '
-      f'[VALUE, ...]}}}}: {errors.reason(e)}.'
-    ) from e
-  return axes
 
 
 def _texts(values: Any) -> list[str]:

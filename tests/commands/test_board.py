@@ -143,7 +143,7 @@ _REFUSED = [
   (['board', '--quick', '--workloads=core'], 'both choose workloads'),
   (['board', '--algorithm=mine:mine'], 'go together'),
   (
-    ['board', '--algorithm=mine:mine', '--space=unbounded.json'],
+    ['board', '--algorithm=json:fedavg', '--space=unbounded.json'],
     "at $.dimensions.client_learning_rate, 'high' is a required property",
   ),
   (
@@ -213,7 +213,6 @@ _RATE = {'client_learning_rate': 0.05}
     ('fedavg', {'task': {'values': [_RATE, 'evil_mod:pwn']}}),
     ('fedavg', {'task': {'values': ['evil_mod:pwn']}}),
     ('fedavg', {'it': {'values': [{**_RATE, 'task': 'evil_mod:pwn'}]}}),
-    ('fedavg', {'client_optimizer': {'values': [_RATE, 'evil_mod:pwn']}}),
     ('fedavg', {'algorithm': {'values': ['evil_mod:pwn']}}),
     ('fedavg', {'total_rounds': {'values': [_RATE, 3]}}),
     ('fedavg', {'initial_weights': {'values': [_RATE, 'evil_mod']}}),
@@ -238,15 +237,28 @@ def test_entries_import_nothing(folder, capsys, method, dimensions):
   before = set(folder.rglob('*'))
   assert command_line.main(['board', 'verify', f'{recorded}']) == 2
   said = capsys.readouterr()
-  assert f'{recorded} is refused' in said.err and said.err.count('\n') == 1
+  assert f'The space of {recorded}' in said.err and said.err.count('\n') == 1
   assert set(folder.rglob('*')) == before and 'evil_mod' not in sys.modules
   # Nor is it placed.
   moon = made_up.entry('moon', 1.0, protocol=_TINY, workloads=['hospitals'])
   entries.write(recorded.with_name('moon-quick.npz'), moon)
   assert command_line.main(['board', '--quick', '--methods=moon']) == 0
   said = capsys.readouterr()
-  assert f'Left out: {recorded} is refused' in said.err
+  assert f'Left out: The space of {recorded}' in said.err
   assert '\nFedProx ' in said.out and '\nFedAvg ' not in said.out
+  assert 'evil_mod' not in sys.modules and not (folder / 'imported').exists()
+
+
+def test_verifying_imports_no_optimizer(folder, capsys):
+  (folder / 'evil_mod.py').write_text("open('imported', 'w').close()\n")
+  sys.path.insert(0, str(folder))
+  recorded = pathlib.Path('results', 'board', 'entries', 'fedavg.npz')
+  form = {'client_optimizer': {'values': ['evil_mod:pwn']}}
+  test_entries.rewrite(
+    recorded, lambda about: about['space'].update(dimensions=form)
+  )
+  assert command_line.main(['board', 'verify', f'{recorded}']) == 2
+  assert "got 'evil_mod:pwn'. (In the run" in capsys.readouterr().err
   assert 'evil_mod' not in sys.modules and not (folder / 'imported').exists()
 
 

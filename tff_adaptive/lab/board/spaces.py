@@ -186,20 +186,20 @@ def parse(found: Any, name: str, method: str) -> Space:
         f'{name}: {flag!r} must have bounds with 0 < low < high, got '
         f'{dimension!r:.60}.'
       )
-  if strange := [flag for flag in flags if flag not in _tuned()]:
+  if strange := {*flags} - _tuned():
     raise errors.SettingsError(
-      f'{name} tunes {strange[0]!r:.60}, and may tune only {", ".join(_tuned())}.'
+      f'{name} tunes {min(strange)!r:.60}, which is no hyperparameter of a '
+      'method, schedule or optimizer, nor client_optimizer or server_optimizer.'
     )
   return space
 
 
 @functools.cache
-def _tuned() -> list[str]:
+def _tuned() -> set[str]:
   """Returns all flags that spaces may hold."""
   fixed = {*parameters.parameters_of(mechanism.Aggregation), *_NOT_TUNED}
-  flags = flag_table.FlagTable().algorithm
-  choices = [f'{side}_optimizer' for side in optimizers.SIDES]
-  return sorted({*flags, *choices} - fixed)
+  choices = {f'{side}_optimizer' for side in optimizers.SIDES}
+  return {*flag_table.FlagTable().algorithm, *choices} - fixed
 
 
 # Those of this project's methods.

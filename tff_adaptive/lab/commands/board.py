@@ -129,6 +129,8 @@ def main(arguments: Sequence[str]) -> int:
   chosen = _workloads(values)
   version = workloads_lib.version_of(chosen)
   protocol = entries.QUICK if values['quick'] else entries.PROTOCOLS[version]
+  if values['algorithm'] is not None:
+    runner.Runner(submissions[0], chosen, root, *_options(values)).check()
   folder = output / entries.FOLDERS[version]
   recorded = pathlib.Path(values['recorded_dir'])
   # Before hours of running: a file that cannot be used is an error at once.

@@ -54,8 +54,14 @@ def test_a_damaged_file_is_named(path):
     (lambda e: e.pop('board'), 'is of version None'),
     (lambda e: e.pop('protocol'), 'cannot be read as an entry'),
     (lambda e: e['protocol'].update(more=1), 'cannot be read as an entry'),
-    (lambda e: e['space'].pop('source'), r'The space of .*fedprox\.npz is no search space'),
-    (lambda e: e.update(method='pulled'), "'pulled', and there is no such method"),
+    (
+      lambda e: e['space'].pop('source'),
+      r'The space of .*fedprox\.npz is no search space',
+    ),
+    (
+      lambda e: e.update(method='pulled'),
+      "'pulled', and there is no such method",
+    ),
     (lambda e: e.update(method=r'\input{x}'), 'no such method'),
     (
       lambda e: e['space']['dimensions'].update(

@@ -24,9 +24,7 @@ from tff_adaptive.lab.board import workloads
 from tff_adaptive.lab.commands import command_line
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
-_TINY = dataclasses.replace(
-  entries.QUICK, trials=4, seeds=[1, 2], budgets=[4]
-)
+_TINY = dataclasses.replace(entries.QUICK, trials=4, seeds=[1, 2], budgets=[4])
 
 
 @pytest.fixture(name='folder')
@@ -390,7 +388,8 @@ def test_a_killed_board_goes_on(folder):
     'small = dataclasses.replace(workloads.choose("hospitals")[0], rounds=4); '
     'workloads._TABLE["hospitals"] = small; '
     'workloads.QUICK = ("hospitals",); '
-    'entries.QUICK = dataclasses.replace(entries.QUICK, trials=4, budgets=[4]); '
+    'entries.QUICK = dataclasses.replace('
+    '  entries.QUICK, trials=4, budgets=[4]); '
     'sys.exit(command_line.main(sys.argv[1:]))'
   )
   arguments = ['board', '--quick', '--methods=fedavg', '--workers=0']

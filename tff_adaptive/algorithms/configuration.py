@@ -343,7 +343,9 @@ def resolve(
       )
     else:
       values[public] = slot.parameter.default
-  for component in dict.fromkeys(c for s in slots.values() for c in s.components):
+  for component in dict.fromkeys(
+    c for s in slots.values() for c in s.components
+  ):
     built = configuration.build(component)
     values |= {
       public: getattr(built, argument)

@@ -164,7 +164,9 @@ class Entry:
   def makers(self) -> list[str]:
     """Descriptions of what made the runs, each once."""
     described = (
-      ', '.join(f'{what} {version}' for what, version in of['made_with'].items())
+      ', '.join(
+        f'{what} {version}' for what, version in of['made_with'].items()
+      )
       for of in self.made.values()
     )
     return list(dict.fromkeys(described))
@@ -195,7 +197,8 @@ class Entry:
       for seed in self.protocol.seeds
     ]
 
-  @functools.cache  # Several tables need them.
+  # Several tables need them, as long as the program runs.
+  @functools.cache  # noqa: B019
   def _curves(
     self, workload: str, setting: object, measure: str
   ) -> list[scoring.Curve]:

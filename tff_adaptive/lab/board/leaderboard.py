@@ -49,7 +49,8 @@ class Leaderboard:
   references: references_lib.References
   left_out: Sequence[str]
 
-  @functools.cache  # Several tables need them.
+  # Several tables need them, as long as the program runs.
+  @functools.cache  # noqa: B019
   def scores(
     self,
     *,

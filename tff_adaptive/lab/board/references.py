@@ -43,7 +43,9 @@ class References:
     found = self.quality[workload]
     costs = np.array(found['costs'][measure], float)
     reached = np.isfinite(costs)
-    return scoring.Reference(np.array(found['targets'])[reached], costs[reached])
+    return scoring.Reference(
+      np.array(found['targets'])[reached], costs[reached]
+    )
 
   def known(self, names: Sequence[str]) -> list[str]:
     """Returns those of some workloads that have targets.
@@ -96,7 +98,9 @@ def _of_workload(
   }
   untrained = [r.untrained for records in tuned.values() for r in records]
   start = float(np.nanmedian(untrained))
-  medians = {n: float(np.median([r.final for r in o])) for n, o in tuned.items()}
+  medians = {
+    n: float(np.median([r.final for r in o])) for n, o in tuned.items()
+  }
   best = min(medians, key=lambda n: medians[n])
   targets = scoring.targets(start, medians[best])
   costs = {}

@@ -3,7 +3,6 @@
 Imports no TensorFlow, which the processes do that run.
 """
 
-import functools
 import hashlib
 import importlib.metadata
 import itertools
@@ -70,6 +69,7 @@ class Runner:
     self._options = {**sweep_flags.build_options().split([])[0], **options}
     # By whether a workload reads files; others refuse a folder of them.
     self._parsers = {True: grids.Parser(shared), False: grids.Parser({})}
+    self._trials: dict[str, list[dict[str, str]]] = {}
     self.reasons: dict[str, str] = {}
     self.alone: dict[str, str] = {}
 
@@ -92,7 +92,6 @@ class Runner:
       # Not here: TensorFlow would hold memory, and a GPU, that workers need.
       list(_in_processes(1, _create_tasks, [points]))
 
-  @functools.cache
   def point(self, name: str) -> grids.Point:
     """Returns a run, by its name.
 
@@ -106,7 +105,9 @@ class Runner:
       identity = parser.parse(flags).settings.identity
     except errors.SettingsError as e:
       raise errors.SettingsError(f'{e} (In the run {name}.)') from e
-    return grids.Point(name, flags, identity, parser, f'{self._folder / "runs"}')
+    return grids.Point(
+      name, flags, identity, parser, f'{self._folder / "runs"}'
+    )
 
   def flags(
     self, workload: workloads_lib.Workload, setting: str, seed: int
@@ -114,18 +115,16 @@ class Runner:
     """Returns the flags of a run, as text."""
     flags = workload.flags(UNTUNED_HORIZONS)
     if setting != entries.DEFAULT:
-      trials = self._trials(workload.name, workload.rounds)
-      flags = workload.flags() | trials[int(setting)]
+      space, name = self.submission.space, workload.name
+      if name not in self._trials:
+        self._trials[name] = space.trials(name, workload.rounds)
+      flags = workload.flags() | self._trials[name][int(setting)]
     return {
       **flags,
       'algorithm': self.submission.method,
       'seed': f'{seed}',
       'client_datasets_random_seed': f'{seed}',
     }
-
-  @functools.cache
-  def _trials(self, workload: str, rounds: int) -> list[dict[str, str]]:
-    return self.submission.space.trials(workload, rounds)
 
   def run(self, names: Iterable[str], *, together: bool = True) -> _Records:
     """Runs the missing runs in this process; returns the records of all.
@@ -206,7 +205,7 @@ class Runner:
 
   def _alone(
     self, sweep: sweep_flags.Sweep, point: grids.Point
-  ) -> tuple[list[Any], str]:
+  ) -> tuple[Sequence[Mapping[str, float]], str]:
     """Runs a point as any run of a sweep; returns its rows and status."""
     from tff_adaptive.lab.sweep import worker  # pylint: disable=g-import-not-at-top
 

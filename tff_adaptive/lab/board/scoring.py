@@ -299,14 +299,10 @@ def _times(number: int, draws: int, seed: tuple[int, ...]) -> np.ndarray:
 
 def difference(one: Estimate, other: Estimate) -> Estimate:
   """Returns the one's score minus the other's, on the same bootstrap draws."""
-  return Estimate(
-    value=one.value - other.value, draws=one.draws - other.draws
-  )
+  return Estimate(value=one.value - other.value, draws=one.draws - other.draws)
 
 
-def apart_from(
-  name: str, entries: Mapping[str, Scores]
-) -> dict[str, Estimate]:
+def apart_from(name: str, entries: Mapping[str, Scores]) -> dict[str, Estimate]:
   """Returns the differences of other methods from one that are significant, at
   5 % after Holm's correction for all of them."""
   found = {

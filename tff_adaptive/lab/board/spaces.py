@@ -45,9 +45,10 @@ _VALUE: Mapping[str, Any] = {'type': ['number', 'string', 'boolean']}
 _RANGE = {
   'required': ['low', 'high'],
   'additionalProperties': False,
-  'properties': dict.fromkeys(
-    ('low', 'high'), {'type': 'number', 'exclusiveMinimum': 0}
-  ),
+  'properties': {
+    bound: {'type': 'number', 'exclusiveMinimum': 0}
+    for bound in ('low', 'high')
+  },
 }
 _VALUES = {
   'additionalProperties': False,

@@ -11,7 +11,6 @@ import json
 import pathlib
 from typing import Optional
 
-from tff_adaptive import errors
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import formatting
 from tff_adaptive.lazy import pandas as pd

@@ -6,6 +6,7 @@ import pytest
 from tests.processes import dense
 from tff_adaptive import algorithms
 from tff_adaptive import parameters
+from tff_adaptive.algorithms import methods
 
 pytestmark = pytest.mark.usefixtures('in_process_context')
 
@@ -80,3 +81,11 @@ def test_optimizers_of_both_sides_share_what_they_have_in_common():
     assert chosen.build(side).clip_mode == 'norm'
   with pytest.raises(parameters.UnusedError, match='does not use it'):
     algorithms.check('fedavg', server_optimizer='biclip', client_beta_1=0.9)
+
+
+@pytest.mark.parametrize('name', ['fedavg', 'fedprox'])
+def test_hyperparameters_of_any_two_optimizers_can_be_told_apart(name):
+  method = methods.find(name)
+  for client in method.accepted('client'):
+    for server in method.accepted('server'):
+      algorithms.check(name, client_optimizer=client, server_optimizer=server)

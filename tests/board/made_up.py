@@ -52,11 +52,10 @@ def entry(method, speed, *, protocol=SMALL, workloads=WORKLOADS, seed=0):
     }
     chosen = protocol.selected(protocol.criteria(runs, workload))
     runs |= {name(t, s): run(t) for t in chosen for s in protocol.seeds}
-    if protocol.untuned:
-      runs |= {
-        name(entries.DEFAULT, s): record(rng, speed / 2, evaluations=75)
-        for s in protocol.seeds
-      }
+    runs |= {
+      name(entries.DEFAULT, s): record(rng, speed / 2, evaluations=75)
+      for s in protocol.seeds
+    }
     found[workload] = runs
   submission = entries.Submission(method, spaces.of_method(method))
   made = {

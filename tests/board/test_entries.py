@@ -1,5 +1,6 @@
 """Entries and references as files, and what is refused of them."""
 
+import dataclasses
 import json
 import math
 
@@ -72,6 +73,17 @@ def test_a_damaged_file_is_named(path):
     (lambda e: e['workloads']['hospitals'].update(hash='x'), 'another version'),
     (
       lambda e: e['workloads'].update(nowhere=e['workloads'].pop('hospitals')),
+      'got run',
+    ),
+    (
+      lambda e: e['workloads'].update(nowhere={'hash': 'x', 'made_with': {}}),
+      r'fedprox\.npz has runs on another version of the workload nowhere',
+    ),
+    (lambda e: e['protocol'].update(trials='x'), 'cannot be read as an entry'),
+    (lambda e: e['protocol'].update(trials=10**6), 'seed1000'),
+    (lambda e: e['protocol'].update(seeds=[9]), 'seed9'),
+    (
+      lambda e: e['protocol'].update(budgets=[3], in_blocks=True),
       'cannot be read as an entry',
     ),
   ],
@@ -85,19 +97,24 @@ def test_what_is_no_entry_of_this_version_is_refused(path, change, message):
 
 
 @pytest.mark.parametrize(
-  'name, message',
-  [
-    ('hospitals-../x-seed1', 'got run'),
-    ('hospitals-99-seed1', 'got run'),
-    ('digits-0-seed1', 'digits'),
-  ],
+  'name', ['hospitals-../x-seed1', 'hospitals-99-seed1', 'digits-0-seed1']
 )
-def test_runs_of_other_names_are_refused(path, name, message):
+def test_runs_of_other_names_are_refused(path, name):
   entry = made_up.entry('fedprox', 1.0)
   runs = entry.records['hospitals']
   runs[name] = runs['hospitals-0-seed1000']
   entries.write(path, entry)
-  with pytest.raises(errors.SettingsError, match=message):
+  with pytest.raises(errors.SettingsError, match='got run'):
+    entries.read(path)
+
+
+def test_runs_with_fewer_costs_than_losses_are_refused(path):
+  entry = made_up.entry('fedprox', 1.0)
+  runs = entry.records['hospitals']
+  name = 'hospitals-1-seed1'
+  runs[name] = dataclasses.replace(runs[name], costs=runs[name].costs[:-1])
+  entries.write(path, entry)
+  with pytest.raises(errors.SettingsError, match='as many costs as losses'):
     entries.read(path)
 
 
@@ -133,7 +150,7 @@ def test_tuned_settings_are_those_that_tuning_selects():
   assert [list(c.loss) for c in shares[4][0].curves] == [
     list(r.losses) for r in best
   ]
-  assert entry.untuned('hospitals', 'rounds')[0].share == 1.0
+  assert entry.tuned('hospitals', 0, 'rounds')[0].share == 1.0
 
 
 def test_references_are_made_of_the_baselines(tmp_path):

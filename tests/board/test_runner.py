@@ -73,7 +73,7 @@ def test_flags_of_runs(tmp_path):
   default = made.flags(workload, 'default', 7)
   assert 'proximal_strength' not in default
   assert int(default['total_rounds']) == 1.5 * workload.rounds
-  made.check()
+  made.check(entries.PROTOCOLS[1])
   assert not list(tmp_path.iterdir())
 
 
@@ -88,7 +88,7 @@ def test_flags_that_a_method_refuses_are_told_with_the_run(tmp_path):
     {},
   )
   with pytest.raises(errors.SettingsError, match='In the run digits-0-seed1'):
-    made.check()
+    made.check(entries.PROTOCOLS[1])
 
 
 def test_another_space_is_another_folder():

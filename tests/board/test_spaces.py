@@ -10,6 +10,8 @@ import pytest
 
 from tff_adaptive import algorithms
 from tff_adaptive import errors
+from tff_adaptive import parameters
+from tff_adaptive.algorithms import methods
 from tff_adaptive.lab.board import entries
 from tff_adaptive.lab.board import runner
 from tff_adaptive.lab.board import spaces
@@ -25,7 +27,7 @@ def parse(dimensions, method='fedavg'):
 def checked(folder, dimensions):
   submission = entries.Submission('fedavg', parse(dimensions))
   chosen = workloads.choose('hospitals')
-  runner.Runner(submission, chosen, folder, {}, {}).check()
+  runner.Runner(submission, chosen, folder, {}, {}).check(entries.PROTOCOLS[1])
 
 
 def _read_space(path):
@@ -92,6 +94,7 @@ def test_a_value_may_be_several_flags_and_the_horizon():
     ({'high': 1}, "'low' is a required property"),
     ({'low': 1, 'high': 1}, '0 < low < high'),
     ({'low': 1, 'high': math.inf}, '0 < low < high'),
+    ({'low': 1e-300, 'high': 1e300}, '0 < low < high'),
     ({'low': math.nan, 'high': 1}, '0 < low < high'),
     ({'low': 0, 'high': 1}, r'\$\.dimensions\.a\.low, 0 is less than'),
     ({'low': 'a', 'high': 1}, "low, 'a' is not of type 'number'"),
@@ -160,6 +163,26 @@ def test_only_settings_of_the_method_are_tuned(flag):
 def test_values_are_those_that_the_method_accepts(tmp_path, dimension, message):
   with pytest.raises(errors.SettingsError, match=message):
     checked(tmp_path, dimension)
+
+
+def test_own_options_cannot_be_named_like_the_workloads(monkeypatch):
+  monkeypatch.setattr(methods._TABLE, '_rows', dict(methods._TABLE))
+
+  @methods.method('strong')
+  class Strong(methods.Options):
+    """A method with options of its own."""
+
+    strength: parameters.Positive = 1.0
+    """The strength."""
+
+    total_rounds: parameters.Count = 5
+    """The number of rounds."""
+
+  assert Strong.strength == 1.0
+  # Registered after spaces were read.
+  parse({'strength': {'low': 1, 'high': 2}}, 'strong')
+  with pytest.raises(errors.SettingsError, match="tunes 'total_rounds'"):
+    parse({'total_rounds': {'values': [7]}}, 'strong')
 
 
 def test_methods_that_are_not_registered_have_no_space():

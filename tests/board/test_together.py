@@ -91,6 +91,19 @@ def test_what_cannot_train_is_told(tmp_path, monkeypatch):
   assert again.reasons == made.reasons
 
 
+def test_runs_that_failed_are_repeated_once(tmp_path, monkeypatch):
+  monkeypatch.setitem(_OPTIONS, 'retry_failed', True)
+  names = [entries.name_of('hospitals', trial, 1) for trial in range(2)]
+  made = runner_of(tmp_path, 'fedbn', 'hospitals', 2)
+  made.run(names[:1])
+  assert {*made.run(names)} == {*names}
+  kept = made._saved(made._file('hospitals'))
+  assert {*kept} == {*names} == {*made.reasons}
+  # By a later command.
+  again = runner_of(tmp_path, 'fedbn', 'hospitals', 2)
+  assert not again._saved(again._file('hospitals'))
+
+
 def test_runs_of_another_version_are_run_again(tmp_path):
   """Of the workload, of the program or its libraries, or with other flags."""
   name = entries.name_of('hospitals', 1, 1)

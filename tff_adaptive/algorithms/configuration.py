@@ -250,14 +250,16 @@ def slots_of(
       parameter.named(public, default=default),
     )
     there = slots.get(public, slot)
-    if there.parameter != slot.parameter:
+    both = *there.components, component
+    if there is not slot and (
+      both != optimizers.SIDES or there.parameter != slot.parameter
+    ):
       raise LookupError(
         f'{method.name} with {optimizer} has two hyperparameters {public!r}; '
         'one of the builders needs another name for its own.'
       )
     if there is not slot:
       # That of a class that both extend, such as clip_mode of BiClip.
-      both = (*there.components, component)
       slot = dataclasses.replace(there, components=both)
     slots[public] = slot
   return slots

@@ -61,7 +61,7 @@ class FedSpsNormalized(methods.Options):
         method='fedsps_normalized',
       )
     if values['client_weighting'] != 'examples':
-      raise parameters.ParameterError(
+      raise parameters.UnusedError(
         'client_weighting',
         '{}={given} would be ignored: {method} computes the weights of clients '
         'itself; leave the default.',

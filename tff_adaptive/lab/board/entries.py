@@ -58,7 +58,6 @@ class Protocol:
     tuning_seeds: Not among those that are reported.
     seeds: Fresh ones, for every setting that tuning selects.
     budgets: Numbers of trials for which results are published.
-    untuned: Whether the defaults are run.
     in_blocks: Whether a budget of k looks at each k successive trials, rather
       than at any k.
   """
@@ -67,7 +66,6 @@ class Protocol:
   tuning_seeds: list[int]
   seeds: list[int]
   budgets: list[int]
-  untuned: bool = True
   in_blocks: bool = False
 
   def shares(self, criteria: Sequence[float], budget: int) -> np.ndarray:
@@ -171,8 +169,13 @@ class Entry:
     )
     return list(dict.fromkeys(described))
 
-  def shares(self, workload: str, budget: int) -> dict[int, float]:
-    """Returns how often tuning with a budget selects which trials."""
+  def shares(self, workload: str, budget: int) -> dict[Any, float]:
+    """Returns how often tuning with a budget selects which settings.
+
+    With a budget of 0 these are the defaults, otherwise trials.
+    """
+    if not budget:
+      return {DEFAULT: 1.0}
     criteria = self.protocol.criteria(self.records[workload], workload)
     shares = enumerate(self.protocol.shares(criteria, budget))
     return {trial: float(share) for trial, share in shares if share}
@@ -180,15 +183,11 @@ class Entry:
   def tuned(
     self, workload: str, budget: int, measure: str
   ) -> list[scoring.Setting]:
-    """Returns the settings that tuning with a budget selects."""
+    """Returns the settings that tuning with a budget selects; see `shares`."""
     return [
-      scoring.Setting(share, self._curves(workload, trial, measure))
-      for trial, share in self.shares(workload, budget).items()
+      scoring.Setting(share, self._curves(workload, setting, measure))
+      for setting, share in self.shares(workload, budget).items()
     ]
-
-  def untuned(self, workload: str, measure: str) -> list[scoring.Setting]:
-    """Returns the defaults as the one setting."""
-    return [scoring.Setting(1.0, self._curves(workload, DEFAULT, measure))]
 
   def repeats(self, workload: str, setting: object) -> list[records_lib.Record]:
     """Returns the runs of a setting on the fresh seeds."""
@@ -236,21 +235,24 @@ def read(path: pathlib.Path) -> Entry:
     check_version(path, about)
     method = about['method']
     space = spaces.parse(about['space'], f'The space of {path}', method)
-    made = {
-      workload: {**of, 'made_with': dict(of['made_with'])}
-      for workload, of in about['workloads'].items()
-    }
+    made = about['workloads']
     records: dict[str, dict[str, records_lib.Record]] = {w: {} for w in made}
     for name, record in found.items():
-      records[split(name)[0]][name] = record
+      workload, *_ = split(name)
+      if workload not in made:
+        raise ValueError(f'got run {name!r}')
+      records[workload][name] = record
     entry = Entry(
       Submission(method, space),
       Protocol(**about['protocol']),
       records,
       made,
     )
-    for name, of in made.items():
-      check_hash(path, name, of['hash'])
+    for workload, of in made.items():
+      check_hash(path, workload, of['hash'])
+      of['made_with'] = dict(of['made_with'])
+      for budget in (0, *entry.protocol.budgets):
+        entry.tuned(workload, budget, workloads_lib.HEADLINE)
     return entry
 
 
@@ -266,8 +268,8 @@ def check_version(path: pathlib.Path, found: Mapping[str, Any]) -> None:
 
 def check_hash(path: pathlib.Path, workload: str, found: Any) -> None:
   """Raises `SettingsError` if a workload was another one, or is unknown."""
-  known = workloads_lib.choose(workload)
-  if len(known) != 1 or found != known[0].hash:
+  known = workloads_lib.TABLE.get(workload)
+  if known is None or found != known.hash:
     raise errors.SettingsError(
       f'{path} has runs on another version of the workload {workload}: run '
       'main.py board again.'

@@ -49,42 +49,35 @@ class Leaderboard:
   references: references_lib.References
   left_out: Sequence[str]
 
-  # Several tables need them, as long as the program runs.
-  @functools.cache  # noqa: B019
   def scores(
     self,
     *,
     budget: int = HEADLINE,
     measure: str = workloads_lib.HEADLINE,
-    workloads: Optional[tuple[str, ...]] = None,
+    workloads: Sequence[str] = (),
   ) -> dict[str, scoring.Scores]:
     """Scores the entries of `entries`, in their order.
 
     Args:
-      budget: Of tuning; entries without results for it are left out.
+      budget: Of tuning, 0 for the methods' defaults; entries without results
+        for it are left out.
       measure: Of cost.
       workloads: All unless given.
     """
-    chosen = self.workloads if workloads is None else workloads
-    references = {w: self.references.of(w, measure) for w in chosen}
-    return {
-      name: scoring.scores_of(
-        {w: entry.tuned(w, budget, measure) for w in chosen}, references
-      )
-      for name, entry in self.entries.items()
-      if budget in entry.protocol.budgets
-    }
+    return self._scores(budget, measure, tuple(workloads or self.workloads))
 
-  def untuned(self) -> dict[str, scoring.Scores]:
-    """Scores the methods' defaults."""
-    measure = workloads_lib.HEADLINE
-    references = {w: self.references.of(w, measure) for w in self.workloads}
+  # Several tables need them, as long as the program runs.
+  @functools.cache  # noqa: B019
+  def _scores(
+    self, budget: int, measure: str, workloads: tuple[str, ...]
+  ) -> dict[str, scoring.Scores]:
+    references = {w: self.references.of(w, measure) for w in workloads}
     return {
       name: scoring.scores_of(
-        {w: entry.untuned(w, measure) for w in references}, references
+        {w: entry.tuned(w, budget, measure) for w in workloads}, references
       )
       for name, entry in self.entries.items()
-      if entry.protocol.untuned
+      if budget in (0, *entry.protocol.budgets)
     }
 
   @functools.cached_property
@@ -176,7 +169,7 @@ def _trained(entry: entries_lib.Entry, workloads: Sequence[str]) -> list[str]:
 
 def main_table(board: Leaderboard) -> pd.DataFrame:
   """Tabulates scores, and what the evidence separates."""
-  scores, untuned = board.scores(), board.untuned()
+  scores, untuned = board.scores(), board.scores(budget=0)
   behind = next(iter(board.ahead.values()), [])  # Of the first.
   rows = []
   for name, found in scores.items():
@@ -196,7 +189,7 @@ def main_table(board: Leaderboard) -> pd.DataFrame:
         'yes' if name in behind else '',
         f'{len(board.ahead[name])}',
         f'{100 * board.diverged(name):.0f} %',
-        f'{untuned[name].value:.3f}' if name in untuned else '',
+        f'{untuned[name].value:.3f}',
       ]
     )
   head = [
@@ -262,7 +255,8 @@ def case_table(board: Leaderboard) -> pd.DataFrame:
       cells.append(f'{board.printed(name)} {value} ({low} to {high})')
     if more := len(found) - len(cells):
       cells.append(f'and {more} more')
-    rows.append([described, ', '.join(workloads), '; '.join(cells) or 'none'])
+    of = ', '.join(workloads) if len(workloads) < len(traits) else 'all'
+    rows.append([described, of, '; '.join(cells) or 'none'])
   head = ['what is known', 'workloads', 'ahead of FedAvg']
   return pd.DataFrame(rows, columns=head)
 

@@ -75,9 +75,15 @@ class Record:
     )
 
   def curve(self, measure: str) -> scoring.Curve:
-    """Returns the curve by a measure of cost."""
+    """Returns the curve by a measure of cost.
+
+    Raises:
+      ValueError: If there are not as many costs as losses.
+    """
     if not len(self.losses):
       return scoring.Curve(np.zeros(1), np.full(1, np.nan))
+    if len(self.costs) != len(self.losses):
+      raise ValueError('a run has not as many costs as losses')
     return scoring.Curve(
       self.costs[:, MEASURES.index(measure)].astype(float),
       self.losses.astype(float),
@@ -181,6 +187,8 @@ def read(path: pathlib.Path) -> tuple[Any, dict[str, Record]]:
   """
   with np.load(io.BytesIO(files.read(path)), allow_pickle=False) as found:
     about = json.loads(str(found['about']))
+    if 'sizes' not in found:
+      raise ValueError('it has no runs in the form of now')
     columns = [found[name] for name in ('names', 'status', 'untrained')]
     for name, sizes in zip(('losses', 'costs'), found['sizes'].T, strict=True):
       values = np.ascontiguousarray(found[name].T).view(np.float32).ravel()

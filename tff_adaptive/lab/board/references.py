@@ -47,6 +47,17 @@ class References:
       np.array(found['targets'])[reached], costs[reached]
     )
 
+  def described(self, workload: str) -> str:
+    """Says what a workload's targets are between, and how many are missed."""
+    of = self.quality[workload]
+    missed = of['costs'][workloads_lib.HEADLINE].count(None)
+    return (
+      f'{workload}: from {of["untrained"]:.4g} untrained to '
+      f'{of["reference"]:.4g} by {of["of"]}'
+      + f', without {missed} targets that no tuned baseline reaches'
+      * (missed > 0)
+    )
+
   def known(self, names: Sequence[str]) -> list[str]:
     """Returns those of some workloads that have targets.
 
@@ -113,7 +124,7 @@ def _of_workload(
       f'main.py board baselines: the best of {protocol.trials} trials, seeds '
       f'{", ".join(map(str, protocol.seeds))}'
     ),
-    **baselines[0].made[name],
+    **{key: baselines[0].made[name][key] for key in ('hash', 'made_with')},
     'untrained': start,
     'reference': medians[best],
     'of': best,
@@ -135,6 +146,7 @@ def read(path: pathlib.Path) -> References:
     references = References(found['workloads'])
     for name, of in references.quality.items():
       entries.check_hash(path, name, of['hash'])
+      references.described(name)
       for measure in records_lib.MEASURES:
         references.of(name, measure)
     return references

@@ -5,7 +5,6 @@ Imports no TensorFlow, which the processes do that run.
 
 import hashlib
 import importlib.metadata
-import itertools
 import json
 import multiprocessing
 import pathlib
@@ -42,8 +41,8 @@ class Runner:
 
   Attributes:
     submission: The submission.
-    reasons: Why runs failed, by name.
-    alone: Why runs did not train together, by workload.
+    reasons: Why runs in this process failed, by name.
+    alone: Why runs in this process did not train together, by workload.
   """
 
   def __init__(
@@ -73,19 +72,21 @@ class Runner:
     self.reasons: dict[str, str] = {}
     self.alone: dict[str, str] = {}
 
-  def check(self) -> None:
-    """Raises `SettingsError` if a method refuses its trials, or files of
-    workloads are missing or damaged.
+  def check(self, protocol: entries.Protocol) -> None:
+    """Raises `SettingsError` if the method refuses its trials."""
+    for name in self._workloads:
+      for setting in (entries.DEFAULT, *range(protocol.trials)):
+        self.point(entries.name_of(name, setting, 1))
 
-    All runs would fail, and an entry would count that against the method.
+  def check_files(self) -> None:
+    """Raises `SettingsError` if files of workloads are missing or damaged.
+
+    Without them all runs would fail, and an entry would count that against the
+    method.
 
     Raises:
-      RunError: If the process that reads files is killed.
+      RunError: If the process that reads them is killed.
     """
-    for name, workload in self._workloads.items():
-      trials = range(entries.PROTOCOLS[workload.version].trials)
-      for setting in (entries.DEFAULT, *trials):
-        self.point(entries.name_of(name, setting, 1))
     names = [w.name for w in self._workloads.values() if w.files]
     points = [self.point(entries.name_of(n, entries.DEFAULT, 1)) for n in names]
     if points:
@@ -130,21 +131,19 @@ class Runner:
     """Runs the missing runs in this process; returns the records of all.
 
     Args:
-      names: The runs, in an order of workloads.
-      together: Whether runs of one workload, seed and length train together.
+      names: The runs, of one workload.
+      together: Whether runs of one seed and length train together.
     """
-    found: _Records = {}
-    by_workload = lambda name: entries.split(name)[0]
-    for workload, group in itertools.groupby(names, by_workload):
-      chosen, path = list(group), self._file(workload)
-      known = self._saved(path)
-      left = [self.point(name) for name in chosen if name not in known]
-      for records in self._train(workload, left, together):
-        known |= records
-        reasons = {n: r for n, r in self.reasons.items() if n in known}
-        records_lib.write(path, reasons, known)
-      found |= {name: known[name] for name in chosen}
-    return found
+    names = list(names)
+    workload, *_ = entries.split(names[0])
+    path = self._file(workload)
+    known = self._saved(path)
+    left = [self.point(name) for name in names if name not in known]
+    for records in self._train(workload, left, together):
+      known |= records
+      reasons = {n: r for n, r in self.reasons.items() if n in known}
+      records_lib.write(path, reasons, known)
+    return {name: known[name] for name in names}
 
   def _file(self, workload: str) -> pathlib.Path:
     """Returns where records are; those of other versions are elsewhere."""
@@ -162,7 +161,10 @@ class Runner:
     with files.reading(path, 'records of runs', advice):
       reasons, known = records_lib.read(path)
     if self._options['retry_failed']:
-      return {n: r for n, r in known.items() if n not in reasons}
+      # Those that failed in this process are not repeated again.
+      earlier = set(reasons) - set(self.reasons)
+      known = {n: r for n, r in known.items() if n not in earlier}
+      reasons = {}
     self.reasons |= reasons
     return known
 
@@ -182,16 +184,16 @@ class Runner:
     )
     for group in together_lib.groups_of(points):
       trained: dict[str, Any] = {}
-      # Warnings are TensorFlow's.
-      with worker.output_to(sweep.log_of(workload)):
-        try:
-          if together:
+      if together:
+        # Warnings are TensorFlow's.
+        with worker.output_to(sweep.log_of(workload)):
+          try:
             factor = self._options['divergence_factor']
             trained = together_lib.train(group, factor)
-        except Exception as e:  # pylint: disable=broad-exception-caught
-          # Runs alone tell what fails, each for itself.
-          traceback.print_exc()
-          self.alone.setdefault(workload, errors.reason(e))
+          except Exception as e:  # pylint: disable=broad-exception-caught
+            # Runs alone tell what fails, each for itself.
+            traceback.print_exc()
+            self.alone.setdefault(workload, errors.reason(e))
       records: _Records = {}
       for point in group:
         run = trained.get(point.name)
@@ -252,7 +254,7 @@ class Runner:
       self.submission,
       protocol,
       {name: entered[name] for name in self._workloads},
-      made,
+      {name: made[name] for name in self._workloads},
     )
 
   def _enter(
@@ -275,9 +277,8 @@ class Runner:
     tried = run(range(protocol.trials), protocol.tuning_seeds)
     # As entries keep them, so that they select the same.
     kept = {n: r.of_tuning() for n, r in tried.items()}
-    settings: list[Any] = protocol.selected(protocol.criteria(kept, workload))
-    settings += [entries.DEFAULT] if protocol.untuned else []
-    records = kept | run(settings, protocol.seeds)
+    selected = protocol.selected(protocol.criteria(kept, workload))
+    records = kept | run([*selected, entries.DEFAULT], protocol.seeds)
     reasons = [r for n, r in self.reasons.items() if n in records]
     return workload, records, reasons, self.alone.get(workload, '')
 

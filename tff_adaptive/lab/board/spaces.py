@@ -13,13 +13,14 @@ like others:
      "schedule": {"values": [{}, {"client_lr_schedule": "cosine",
                                   "client_lr_decay_steps": "horizon"}]}}}
 
-A space names hyperparameters of its method, schedules of rates and optimizers,
-and nothing else. Trials are points of a scrambled Sobol sequence,
+A space names hyperparameters, schedules of rates and optimizers, and nothing
+else; those that its method refuses are refused when a run begins. Client rates
+of this project's spaces go from 1e-3, for small models, to 1e2, for
+autoencoders and tags. Trials are points of a scrambled Sobol sequence,
 whose first are as evenly spread as all of them. Imports no TensorFlow.
 """
 
 import dataclasses
-import functools
 import json
 import math
 import pathlib
@@ -41,13 +42,13 @@ HORIZON = 'horizon'
 _NOT_TUNED = {'seed', 'record_drift', 'record_step_sizes'}
 # Sobol sequences are balanced in lengths that are powers of two.
 _LOG2 = 6
+_BOUNDS = ['low', 'high']
 _VALUE: Mapping[str, Any] = {'type': ['number', 'string', 'boolean']}
 _RANGE = {
-  'required': ['low', 'high'],
+  'required': _BOUNDS,
   'additionalProperties': False,
   'properties': {
-    bound: {'type': 'number', 'exclusiveMinimum': 0}
-    for bound in ('low', 'high')
+    bound: {'type': 'number', 'exclusiveMinimum': 0} for bound in _BOUNDS
   },
 }
 _VALUES = {
@@ -182,12 +183,13 @@ def parse(found: Any, name: str, method: str) -> Space:
   for flag, dimension in space.dimensions.items():
     for value in dimension.get('values', [0]):
       flags += value if isinstance(value, Mapping) else [flag]
-    if not dimension.get('low', 0) < dimension.get('high', 1) < math.inf:
+    low, high = (float(dimension.get(end, end == 'high')) for end in _BOUNDS)
+    if not low < high < math.inf or high / (low or 1) == math.inf:
       raise errors.SettingsError(
         f'{name}: {flag!r} must have bounds with 0 < low < high, got '
         f'{dimension!r:.60}.'
       )
-  if strange := {*flags} - _tuned():
+  if strange := set(flags) - _tuned():
     raise errors.SettingsError(
       f'{name} tunes {min(strange)!r:.60}, which is no hyperparameter of a '
       'method, schedule or optimizer, nor client_optimizer or server_optimizer.'
@@ -195,18 +197,25 @@ def parse(found: Any, name: str, method: str) -> Space:
   return space
 
 
-@functools.cache
 def _tuned() -> set[str]:
   """Returns all flags that spaces may hold."""
-  fixed = {*parameters.parameters_of(mechanism.Aggregation), *_NOT_TUNED}
-  choices = {f'{side}_optimizer' for side in optimizers.SIDES}
-  return {*flag_table.FlagTable().algorithm, *choices} - fixed
+  table = flag_table.FlagTable()
+  # Own methods may have options of these names.
+  taken = {*table.general, *table.task, *_NOT_TUNED}
+  flags = {*table.algorithm} - {
+    *parameters.parameters_of(mechanism.Aggregation)
+  }
+  return flags - taken | {f'{side}_optimizer' for side in optimizers.SIDES}
 
 
 # Those of this project's methods.
-_TABLE: Mapping[str, Any] = json.loads(
-  pathlib.Path(__file__).with_suffix('.json').read_text('utf-8')
-)
+_TABLE: Mapping[str, Any] = {
+  name: space
+  for names, space in json.loads(
+    pathlib.Path(__file__).with_suffix('.json').read_text('utf-8')
+  ).items()
+  for name in names.split()
+}
 METHODS: Sequence[str] = tuple(_TABLE)
 BASELINES = ('fedavg', 'fedavgm', 'fedadam', 'scaffold')
 

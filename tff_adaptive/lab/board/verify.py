@@ -63,7 +63,7 @@ def verify(
     made = runner.Runner(
       entry.submission, chosen, pathlib.Path(folder), options, shared
     )
-    made.check()
+    made.check_files()
     for key in drawn:
       maker = entry.made[key[0]]['made_with']
       together = maker.get('runs') == runner.TOGETHER

@@ -130,7 +130,8 @@ def main(arguments: Sequence[str]) -> int:
   version = workloads_lib.version_of(chosen)
   protocol = entries.QUICK if values['quick'] else entries.PROTOCOLS[version]
   if values['algorithm'] is not None:
-    runner.Runner(submissions[0], chosen, root, *_options(values)).check()
+    made = runner.Runner(submissions[0], chosen, root, *_options(values))
+    made.check(protocol)
   folder = output / entries.FOLDERS[version]
   recorded = pathlib.Path(values['recorded_dir'])
   # Before hours of running: a file that cannot be used is an error at once.
@@ -342,7 +343,7 @@ def _enter(
     return older
   print(f'{submission.method}: {", ".join(w.name for w in left)}', flush=True)
   made = runner.Runner(submission, left, root, *_options(values))
-  made.check()
+  made.check_files()
   entry = made.enter(protocol)
   if older is not None:
     entry = entry.merged(older)

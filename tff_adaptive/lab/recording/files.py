@@ -50,6 +50,14 @@ def read(path: pathlib.Path) -> bytes:
   return path.read_bytes()
 
 
+def read_if_there(path: pathlib.Path) -> Optional[bytes]:
+  """Reads a regular file; `None` if it does not exist."""
+  try:
+    return read(path)
+  except FileNotFoundError:
+    return None
+
+
 @contextlib.contextmanager
 def reading(what: object, kind: str, advice: str = '') -> Iterator[None]:
   """Converts errors of reading a file to one sentence.
@@ -289,11 +297,11 @@ class RunFolder:
     Raises:
       SettingsError: If the file was not written by a run.
     """
-    if not self.hparams.exists():
-      return None
     advice = f'delete {self.path} or choose another --experiment_name'
     with reading(self.hparams, "a run's settings", advice):
-      hparams = json.loads(read(self.hparams).decode('utf-8'))
+      if (content := read_if_there(self.hparams)) is None:
+        return None
+      hparams = json.loads(content.decode('utf-8'))
       # Of lone surrogates, which are valid JSON, those for bytes of paths.
       json.dumps(hparams, ensure_ascii=False).encode('utf-8', 'surrogateescape')
       if not isinstance(hparams, dict) or not isinstance(

@@ -1,5 +1,7 @@
 """Formatting of numbers, times and tables."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Collection, Sequence
 from typing import Optional

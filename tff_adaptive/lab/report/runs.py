@@ -289,11 +289,12 @@ def _read_clients(path: pathlib.Path) -> pd.DataFrame:
   Raises:
     SettingsError: If the table is damaged.
   """
-  if not path.exists():
-    return pd.DataFrame()
   with files.reading(path, 'a table of clients', tables.ADVICE):
-    text = files.read(path).decode('utf-8')
-    table = tables.parse(text).drop(columns='client', errors='ignore')
+    if (content := files.read_if_there(path)) is None:
+      return pd.DataFrame()
+    table = tables.parse(content.decode('utf-8')).drop(
+      columns='client', errors='ignore'
+    )
     return table.replace('', 'nan').astype(float)
 
 

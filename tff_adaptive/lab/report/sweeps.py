@@ -7,6 +7,7 @@ and a report needs no access to the sweep's storage.
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import pathlib
 from typing import Optional
@@ -66,11 +67,11 @@ def read(folder: pathlib.Path) -> Optional[SweepRecord]:
     SettingsError: If the file is damaged.
   """
   path = files.RunFolder(folder).sweep
-  if not path.exists():
-    return None
   advice = "delete it, and the sweep's command writes it anew"
   with files.reading(path, "a sweep's description", advice):
-    found = json.loads(files.read(path))
+    if (content := files.read_if_there(path)) is None:
+      return None
+    found = json.loads(content)
     tuned_on = found.get('tuned_on')
     return SweepRecord(
       str(found['select']),
@@ -86,11 +87,11 @@ def read_unfinished(folder: pathlib.Path) -> list[tuple[str, str, str]]:
     SettingsError: If the table is damaged.
   """
   path = table_path(folder)
-  if not path.exists():
-    return []
   advice = "the sweep's command writes it anew"
   with files.reading(path, "a sweep's table", advice):
-    table = pd.read_csv(path, dtype=str, keep_default_na=False)
+    if (content := files.read_if_there(path)) is None:
+      return []
+    table = pd.read_csv(io.BytesIO(content), dtype=str, keep_default_na=False)
     table = table[table['status'] != FINISHED]
     found = table[['name', 'status', 'reason']].map(formatting.spreadsheet_text)
     return list(found.itertuples(index=False, name=None))

@@ -114,7 +114,7 @@ def test_runs_with_fewer_costs_than_losses_are_refused(path):
   name = 'hospitals-1-seed1'
   runs[name] = dataclasses.replace(runs[name], costs=runs[name].costs[:-1])
   entries.write(path, entry)
-  with pytest.raises(errors.SettingsError, match='as many costs as losses'):
+  with pytest.raises(errors.SettingsError, match='cannot be read as an entry'):
     entries.read(path)
 
 
@@ -147,9 +147,9 @@ def test_tuned_settings_are_those_that_tuning_selects():
   assert len(shares[1]) == 4 and len(shares[4]) == 1
   assert sum(s.share for s in shares[1]) == pytest.approx(1)
   best = entry.repeats('hospitals', 1)
-  assert [list(c.loss) for c in shares[4][0].curves] == [
-    list(r.losses) for r in best
-  ]
+  np.testing.assert_array_equal(
+    shares[4][0].runs.loss, [r.losses for r in best]
+  )
   assert entry.tuned('hospitals', 0, 'rounds')[0].share == 1.0
 
 
@@ -176,7 +176,7 @@ def test_references_are_made_of_the_baselines(tmp_path):
       costs = scoring.reference_costs(
         reference.targets,
         {
-          e.name: [r.curve('cross_device') for r in e.repeats(workload, 1)]
+          e.name: records.joined(e.repeats(workload, 1), 'cross_device')
           for e in baselines
         },
       )

@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from tff_adaptive.lab.board import records
+from tff_adaptive.lab.board import scoring
 
 _ROWS = [
   {'round': 0, 'validation/loss': 2.0},
@@ -75,9 +76,9 @@ def test_settings_are_selected_by_the_last_tenth():
 def test_a_run_that_failed_before_its_first_round_hits_nothing():
   record = records.of_rows([], 1, 'failed')
   assert record.criterion == math.inf and not record.began
-  curve = record.curve('rounds')
-  assert [*curve.hits(np.array([math.inf]))] == [math.inf]
-  assert list(curve.cost) == [0.0]
+  runs = records.joined([record, record], 'rounds')
+  spent, hit = scoring.hits(runs, np.array([1e9]))
+  assert not hit.any() and not spent.any()
   assert not record.of_tuning().began
 
 

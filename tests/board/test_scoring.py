@@ -12,7 +12,7 @@ from tff_adaptive.lab.board import scoring
 
 
 def curve(cost, loss):
-  return scoring.Curve(np.array(cost, float), np.array(loss, float))
+  return np.array(cost, float), np.array(loss, float)
 
 
 def made_up(rng, quickness, *, evaluations=60, floor=0.2):
@@ -22,18 +22,18 @@ def made_up(rng, quickness, *, evaluations=60, floor=0.2):
   return curve(cost, loss + rng.normal(0, 0.02, evaluations))
 
 
-def hit(c, target):
-  for e in range(2, len(c.loss)):
-    if (c.loss[e - 2] + c.loss[e - 1] + c.loss[e]) / 3 <= target:
-      return c.cost[e]
+def hit(cost, loss, target):
+  for e in range(2, len(loss)):
+    if (loss[e - 2] + loss[e - 1] + loss[e]) / 3 <= target:
+      return cost[e]
   return None
 
 
 def expected(curves, target):
   total, hits = 0.0, 0
-  for c in curves:
-    at = hit(c, target)
-    total += c.cost[-1] if at is None else at
+  for cost, loss in curves:
+    at = hit(cost, loss, target)
+    total += cost[-1] if at is None else at
     hits += at is not None
   return total / hits if hits else math.inf
 
@@ -52,15 +52,28 @@ def test_targets():
 
 
 def test_a_target_is_reached_by_the_mean_of_three():
-  c = curve([1, 2, 3, 4, 5, 6], [9, 0, 9, 3, 0, 3])
-  # One value below is not enough: the means are 6, 4, 4, 2.
-  assert [*c.hits(np.array([4, 2, 1.9, 7]))] == [4, 6, math.inf, 3]
-  assert [*curve([1, 2], [0, 0]).hits(np.array([1]))] == [math.inf]
-  broken = curve([1, 2, 3, 4, 5], [1, np.nan, 1, 1, 1])
-  assert [*broken.hits(np.array([1]))] == [5]
-  # Reached once is reached, whatever follows.
-  worse = curve([1, 2, 3, 4], [1, 1, 1, 9])
-  assert [*worse.hits(np.array([1]))] == [3]
+  runs = scoring.joined(
+    [
+      # One value below is not enough: the means are 6, 4, 4, 2.
+      curve([1, 2, 3, 4, 5, 6], [9, 0, 9, 3, 0, 3]),
+      curve([1, 2], [0, 0]),
+      curve([1, 2, 3, 4, 5], [1, np.nan, 1, 1, 1]),
+      # Reached once is reached, whatever follows.
+      curve([1, 2, 3, 4], [1, 1, 1, 9]),
+      curve([], []),
+    ]
+  )
+  spent, hit = scoring.hits(runs, np.array([4, 2, 1.9, 7]))
+  assert hit.tolist() == [
+    [True, True, False, True],
+    [False] * 4,
+    [True] * 4,
+    [True] * 4,
+    [False] * 4,
+  ]
+  assert spent.tolist() == [
+    [4, 6, 6, 3], [2] * 4, [5] * 4, [3] * 4, [0] * 4,
+  ]  # fmt: skip
 
 
 def test_expected_running_time_as_coco_defines_it():
@@ -71,9 +84,10 @@ def test_expected_running_time_as_coco_defines_it():
     curve([50, 60, 70, 100], [5, 5, 5, 5]),
   ]
   target = np.array([1.0])
-  assert scoring.reference_costs(target, {'a': runs}) == [65]
-  assert scoring.reference_costs(target, {'a': runs[2:]}) == [math.inf]
-  both = {'a': runs, 'b': runs[:2]}
+  every, none, two = map(scoring.joined, (runs, runs[2:], runs[:2]))
+  assert scoring.reference_costs(target, {'a': every}) == [65]
+  assert scoring.reference_costs(target, {'a': none}) == [math.inf]
+  both = {'a': every, 'b': two}
   assert scoring.reference_costs(target, both) == [15]
 
 
@@ -99,16 +113,23 @@ def test_scores_against_the_formulas():
   }
   references = {
     n: scoring.Reference(
-      losses[n], scoring.reference_costs(losses[n], baselines[n])
+      losses[n],
+      scoring.reference_costs(
+        losses[n], {m: scoring.joined(c) for m, c in baselines[n].items()}
+      ),
     )
     for n in names
   }
-  entry = {
+  settings = {
     n: [
-      scoring.Setting(0.75, [made_up(rng, 3) for _ in range(5)]),
-      scoring.Setting(0.25, [made_up(rng, 0.3) for _ in range(5)]),
+      (0.75, [made_up(rng, 3) for _ in range(5)]),
+      (0.25, [made_up(rng, 0.3, evaluations=50 + i) for i in range(5)]),
     ]
     for n in names
+  }
+  entry = {
+    n: [scoring.Setting(share, scoring.joined(c)) for share, c in of]
+    for n, of in settings.items()
   }
   found = scoring.scores_of(entry, references, draws=200)
   total = 0.0
@@ -118,12 +139,12 @@ def test_scores_against_the_formulas():
     ]
     np.testing.assert_allclose(references[n].costs, t_ref)
     mean = 0.0
-    for setting in entry[n]:
+    for share, curves in settings[n]:
       s = [
-        single(expected(setting.curves, t), r)
+        single(expected(curves, t), r)
         for t, r in zip(losses[n], t_ref, strict=True)
       ]
-      mean += setting.share * sum(s) / len(s)
+      mean += share * sum(s) / len(s)
     assert found.by_workload[n] == pytest.approx(mean)
     total += mean / len(names)
   assert found.value == pytest.approx(total)
@@ -134,7 +155,7 @@ def test_scores_against_the_formulas():
 
 
 def test_a_target_that_all_baselines_miss_has_no_cost():
-  slow = [curve([1, 2, 3, 4], [1, 0.6, 0.6, 0.6])] * 3
+  slow = scoring.joined([curve([1, 2, 3, 4], [1, 0.6, 0.6, 0.6])] * 3)
   costs = scoring.reference_costs(np.array([0.8, 0.1]), {'a': slow})
   np.testing.assert_array_equal(costs, [3.0, math.inf])
 

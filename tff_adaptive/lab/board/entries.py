@@ -185,7 +185,7 @@ class Entry:
   ) -> list[scoring.Setting]:
     """Returns the settings that tuning with a budget selects; see `shares`."""
     return [
-      scoring.Setting(share, self._curves(workload, setting, measure))
+      scoring.Setting(share, self._runs(workload, setting, measure))
       for setting, share in self.shares(workload, budget).items()
     ]
 
@@ -198,10 +198,8 @@ class Entry:
 
   # Several tables need them, as long as the program runs.
   @functools.cache  # noqa: B019
-  def _curves(
-    self, workload: str, setting: object, measure: str
-  ) -> list[scoring.Curve]:
-    return [r.curve(measure) for r in self.repeats(workload, setting)]
+  def _runs(self, workload: str, setting: object, measure: str) -> scoring.Runs:
+    return records_lib.joined(self.repeats(workload, setting), measure)
 
   def merged(self, older: 'Entry') -> 'Entry':
     """Returns this entry with an older one's other workloads."""

@@ -74,21 +74,6 @@ class Record:
       mean if self.status == 'finished' and math.isfinite(mean) else math.inf
     )
 
-  def curve(self, measure: str) -> scoring.Curve:
-    """Returns the curve by a measure of cost.
-
-    Raises:
-      ValueError: If there are not as many costs as losses.
-    """
-    if not len(self.losses):
-      return scoring.Curve(np.zeros(1), np.full(1, np.nan))
-    if len(self.costs) != len(self.losses):
-      raise ValueError('a run has not as many costs as losses')
-    return scoring.Curve(
-      self.costs[:, MEASURES.index(measure)].astype(float),
-      self.losses.astype(float),
-    )
-
   def of_tuning(self) -> 'Record':
     """Returns what is kept of a tuning run."""
     return dataclasses.replace(
@@ -97,6 +82,12 @@ class Record:
       losses=np.array([self.criterion] if len(self.losses) else [], np.float32),
       costs=self.costs[:0],
     )
+
+
+def joined(records: Sequence[Record], measure: str) -> scoring.Runs:
+  """Joins runs by a measure of cost."""
+  column = MEASURES.index(measure)
+  return scoring.joined([(r.costs[:, column], r.losses) for r in records])
 
 
 def rounded(values: Any) -> np.ndarray:

@@ -116,8 +116,8 @@ def _of_workload(
   targets = scoring.targets(start, medians[best])
   costs = {}
   for measure in records_lib.MEASURES:
-    curves = {n: [r.curve(measure) for r in o] for n, o in tuned.items()}
-    least = scoring.reference_costs(targets, curves)
+    runs = {n: records_lib.joined(o, measure) for n, o in tuned.items()}
+    least = scoring.reference_costs(targets, runs)
     costs[measure] = [float(c) if np.isfinite(c) else None for c in least]
   return {
     'how': (

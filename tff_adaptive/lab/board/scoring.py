@@ -25,6 +25,7 @@ import itertools
 import math
 import zlib
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,41 +40,33 @@ _SEED = 20260
 _SIGNIFICANT = 0.05
 
 
-@dataclasses.dataclass(frozen=True)
-class Curve:
-  """The evaluations of a run.
+class Runs(NamedTuple):
+  """The evaluations of runs, in an order of seeds that all methods have.
 
   Attributes:
-    cost: What was spent until each, increasing; [evaluations].
-    loss: Validation loss at each, not finite where the run diverged; likewise.
+    cost: What was spent until each, increasing; [runs, evaluations].
+    loss: Validation loss at each, not finite where a run diverged; likewise.
   """
 
   cost: np.ndarray
   loss: np.ndarray
 
-  def hits(self, targets: np.ndarray) -> np.ndarray:
-    """Returns the costs at which targets are reached; infinite if never.
 
-    Args:
-      targets: Losses, [targets].
-    """
-    first = np.searchsorted(-self._least, -targets)
-    return self._cost_of_window[first]
+def joined(runs: Sequence[tuple[np.ndarray, np.ndarray]]) -> Runs:
+  """Joins the costs and losses of single runs, [evaluations].
 
-  @functools.cached_property
-  def _least(self) -> np.ndarray:
-    """The least mean of successive evaluations so far, [windows]."""
-    if len(self.loss) < _WINDOW:
-      return np.empty(0)
-    windows = np.lib.stride_tricks.sliding_window_view(self.loss, _WINDOW)
-    with np.errstate(invalid='ignore', over='ignore'):
-      means = windows.mean(axis=1)
-    return np.minimum.accumulate(np.where(np.isnan(means), np.inf, means))
+  Those that ended early spend nothing more, and reach nothing.
 
-  @functools.cached_property
-  def _cost_of_window(self) -> np.ndarray:
-    """The cost at the end of each window, and of none; [windows + 1]."""
-    return np.append(self.cost[_WINDOW - 1 :], np.inf)
+  Raises:
+    ValueError: If there are not as many costs as losses.
+  """
+  longest = max(_WINDOW, *(len(loss) for _, loss in runs))
+  found = Runs(*np.full((2, len(runs), longest), np.nan))
+  for i, (cost, loss) in enumerate(runs):
+    found.cost[i, : len(loss)] = cost
+    found.loss[i, : len(loss)] = loss
+    found.cost[i, len(loss) :] = cost[-1] if len(loss) else 0.0
+  return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,11 +90,11 @@ class Setting:
   Attributes:
     share: How often tuning selects this setting; shares of a workload add up
       to 1.
-    curves: A run a seed, in an order of seeds that all methods have.
+    runs: A run a seed.
   """
 
   share: float
-  curves: Sequence[Curve]
+  runs: Runs
 
 
 # A method's settings by workload.
@@ -119,7 +112,7 @@ def targets(untrained: float, reference: float) -> np.ndarray:
 
 
 def reference_costs(
-  targets: np.ndarray, baselines: Mapping[str, Sequence[Curve]]
+  targets: np.ndarray, baselines: Mapping[str, Runs]
 ) -> np.ndarray:
   """Returns the least expected cost of each target; infinite without a hit.
 
@@ -127,9 +120,9 @@ def reference_costs(
     targets: Losses to reach, [targets].
     baselines: By baseline, the runs of its tuned setting.
   """
-  each = [_hits(runs, targets) for runs in baselines.values()]
+  each = [hits(runs, targets) for runs in baselines.values()]
   return np.min(
-    [_expected(spent.sum(axis=0), hits.sum(axis=0)) for spent, hits in each],
+    [_expected(spent.sum(axis=0), hit.sum(axis=0)) for spent, hit in each],
     axis=0,
   )
 
@@ -253,11 +246,11 @@ def scores_of(
     of_draws = np.zeros(draws)
     value = 0.0
     for setting in entry[name]:
-      spent, hits = _hits(setting.curves, reference.targets)
-      costs = _expected(spent.sum(axis=0), hits.sum(axis=0))
+      spent, hit = hits(setting.runs, reference.targets)
+      costs = _expected(spent.sum(axis=0), hit.sum(axis=0))
       value += setting.share * float(score(costs, reference.costs).mean())
       times = _times(len(spent), draws, (seed, zlib.crc32(name.encode())))
-      costs = _expected(times @ spent, times @ hits.astype(int))
+      costs = _expected(times @ spent, times @ hit.astype(int))
       of_draws += setting.share * score(costs, reference.costs).mean(axis=-1)
     by_workload[name] = value
     drawn.append(of_draws)
@@ -271,14 +264,27 @@ def scores_of(
   )
 
 
-def _hits(
-  curves: Sequence[Curve], losses: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-  """Returns costs up to hit or end, and whether there was a hit."""
-  found = np.stack([curve.hits(losses) for curve in curves])
-  is_hit = np.isfinite(found)
-  ends = np.array([[curve.cost[-1]] for curve in curves])
-  return np.where(is_hit, found, ends), is_hit
+def hits(runs: Runs, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """Finds out where runs reach targets.
+
+  Args:
+    runs: The runs.
+    targets: Losses, [targets].
+
+  Returns:
+    Costs up to the hit or the end, and whether there was a hit; both [runs,
+    targets].
+  """
+  windows = np.lib.stride_tricks.sliding_window_view(runs.loss, _WINDOW, axis=1)
+  with np.errstate(invalid='ignore', over='ignore'):
+    means = windows.mean(axis=-1)
+  least = np.minimum.accumulate(
+    np.where(np.isnan(means), np.inf, means), axis=1
+  )
+  first = np.sum(least[..., np.newaxis] > targets, axis=1)
+  end = runs.cost.shape[1] - 1
+  places = np.minimum(first + _WINDOW - 1, end)
+  return np.take_along_axis(runs.cost, places, axis=1), first < least.shape[1]
 
 
 def _expected(spent: np.ndarray, hits: np.ndarray) -> np.ndarray:

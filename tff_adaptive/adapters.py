@@ -315,15 +315,16 @@ class AdaptedModel(models.Wrapped):
     self.residuals: tuple[Residual, ...] = ()
     if rule == 'fedex':
       first = len(unfrozen.non_trainable_variables)
+      order = [id(variable) for variable in self.trainable_variables]
       self.residuals = tuple(
         Residual(
-          2 * i,
-          2 * i + 1,
+          order.index(id(adapter.a)),
+          order.index(id(adapter.b)),
           first + self._fixed.index(adapter.place),
           adapter.matrix,
           scale,
         )
-        for i, adapter in enumerate(self._adapters)
+        for adapter in self._adapters
       )
 
   def _adapted(self, adapter: _Adapter) -> tf.Tensor:
@@ -342,9 +343,10 @@ class AdaptedModel(models.Wrapped):
 
   @property
   def trainable_variables(self) -> Sequence[tf.Variable]:
-    own = [v for adapter in self._adapters for v in (adapter.a, adapter.b)]
-    whole = [self._kernels[i] for i in self._whole]
-    return [v for v in own if v.trainable] + whole
+    # In the model's order of layers, which `fedper` counts.
+    parts = {i: [self._kernels[i]] for i in self._whole}
+    parts |= {own.place: [own.a, own.b] for own in self._adapters}
+    return [v for i in sorted(parts) for v in parts[i] if v.trainable]
 
   @property
   def non_trainable_variables(self) -> Sequence[tf.Variable]:

@@ -183,8 +183,10 @@ class _ModelFn:
   def __call__(self) -> tff.learning.models.VariableModel:
     # Keras numbers default names of metrics and layers over all models.
     tff_internals.reset_names()
-    if tf.executing_eagerly() and self._build is not None:
-      return from_keras_model(self._built(), *self._rest)
+    if tf.executing_eagerly():
+      built = self._built() if self._build else _copied(self._skeleton)
+      if built is not None:
+        return from_keras_model(built, *self._rest)
     with self._lock:
       if self._skeleton is None and not self._is_keras_2:
         # Eagerly, so that weights have values and can be loaded from files.
@@ -200,6 +202,19 @@ class _ModelFn:
   def _built(self) -> Any:
     assert self._build is not None
     return self._build()
+
+
+def _copied(keras_model: Any) -> Any:
+  """Returns a copy of a Keras 3 model, or `None` if Keras cannot make one."""
+  import keras  # pylint: disable=g-import-not-at-top
+
+  try:
+    copied = keras.models.clone_model(keras_model)
+    copied.set_weights(keras_model.get_weights())
+  except Exception:  # pylint: disable=broad-exception-caught
+    # Of a user's class: its `get_config` may be missing or raise anything.
+    return None
+  return copied
 
 
 def keras_3_of(
@@ -456,6 +471,7 @@ class Keras3Model(tff.learning.models.VariableModel):
   """A Keras 3 model as a model of tff.learning.
 
   Attributes:
+    is_shared: Whether the Keras model has other weights than this one.
     step_seed: Seed of a pass' random layers, int32 [2], to be assigned before
       the pass; `None` without random layers. A generator's n-th draw is a
       function of the seed, of the generator's index in the model and of n.
@@ -500,6 +516,7 @@ class Keras3Model(tff.learning.models.VariableModel):
     weights = keras_model.weights
     prefix = f'{keras_model.name}/'
     own = not shared and all(_is_here(w.value) for w in weights)
+    self.is_shared = not own
     self._variables = {
       id(w): w.value if own else _like(w, prefix) for w in weights
     }

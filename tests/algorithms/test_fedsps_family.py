@@ -321,7 +321,8 @@ def test_clients_that_are_left_out_leave_no_trace(name, settings):
 
 
 def test_fedsps_normalized_refuses_what_would_weigh_otherwise():
-  with pytest.raises(parameters.ParameterError, match='ignores the weights'):
-    algorithms.check('fedsps_normalized', aggregator='median')
+  for aggregator in ('median', 'secure'):
+    with pytest.raises(parameters.ParameterError, match='the weights of'):
+      algorithms.check('fedsps_normalized', aggregator=aggregator)
   with pytest.raises(parameters.ParameterError, match='would be ignored'):
     algorithms.check('fedsps_normalized', client_weighting='uniform')

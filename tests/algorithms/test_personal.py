@@ -12,6 +12,7 @@ from tests import tiers
 from tests.processes import dense
 from tff_adaptive import algorithms
 from tff_adaptive import processes
+from tff_adaptive.algorithms import building
 from tff_adaptive.lab.training import traffic
 from tff_adaptive.processes import exchange
 
@@ -220,3 +221,13 @@ def test_clients_under_way_keep_their_layers_too():
   process = components.compose(model_fn, takes_messages=True)
   assert isinstance(process, processes.BufferedLearningProcess)
   assert process.personal_weights is not None
+
+
+def test_adapters_stay_with_their_layers():
+  names = [
+    'dense/kernel/a', 'dense/kernel/b', 'dense/bias', 'norm/gamma',
+    'last/kernel/a', 'last/kernel/b', 'last/bias',
+  ]  # fmt: skip
+  made = algorithms.resolve('fedper', personal_layers=2)
+  chosen = building.build_components(made).exchange._choose(names)
+  assert chosen == [False] * 3 + [True] * 4

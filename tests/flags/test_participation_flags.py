@@ -6,6 +6,7 @@ from tff_adaptive import errors
 from tff_adaptive.lab.flags import parsing
 
 _TIME = '--client_seconds_per_example=1'
+_EPOCHS = ['--delay_unit=epochs', '--delay=2', '--client_epochs_per_round=2']
 _DP = ['--dp_clip_norm=1', '--dp_noise_multiplier=1']
 
 
@@ -52,6 +53,23 @@ _DP = ['--dp_clip_norm=1', '--dp_noise_multiplier=1']
     (
       [_TIME, '--over_selection=2', *_DP],
       '--over_selection cannot be combined with differential',
+    ),
+    (
+      ['--algorithm=centralized', '--max_rejected_clients=1'],
+      '--max_rejected_clients=1 would be ignored',
+    ),
+    (
+      ['--algorithm=fedsam', '--client_optimizer=adam', *_EPOCHS],
+      '--delay_unit=epochs would be ignored',
+    ),
+    (
+      ['--algorithm=fedada2', *_EPOCHS, '--client_steps_per_round=4'],
+      'cut short',
+    ),
+    (['--algorithm=fedef21', '--aggregator=robust'], 'leave --aggregator out'),
+    (
+      ['--algorithm=fedcams', '--aggregator_clipping'],
+      'leave --aggregator_clipping out',
     ),
   ],
 )

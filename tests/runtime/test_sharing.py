@@ -47,6 +47,9 @@ def test_the_work_of_a_client_is_its_batches():
   assert work == [6, 1, 2, 0, 2]
   assert sharing.shares(work, 2) == [[0], [1, 2, 3, 4]]
   assert sharing.shares([], 2) == []
+  # Successive clients, so that what is gathered is in the cohort's order.
+  assert sharing.shares([1] * 4, 2) == [[0, 1], [2, 3]]
+  assert sharing.shares([3, 3], 4) == [[0], [1]]
   assert sharing.client_work(dict(state=1.5, data=[]), type_spec) == []
   two = tff.StructType([type_spec['data'], type_spec['data']])
   with pytest.raises(ValueError, match='number of clients'):

@@ -7,6 +7,7 @@ import pytest
 from tests import recorded
 from tff_adaptive import algorithms
 from tff_adaptive import errors
+from tff_adaptive import training
 from tff_adaptive.lab.commands import train as command
 from tff_adaptive.lab.flags import parsing as flags
 from tff_adaptive.lab.recording import files
@@ -199,3 +200,19 @@ def test_a_private_run_and_its_resumption(parse, tmp_path, capsys):
   assert f'epsilon = {epsilons[-1]:.4g} at delta' in text
   capsys.readouterr()
   assert math.isfinite(epsilons[-1])
+
+
+@pytest.mark.parametrize(
+  'noise', [{'dp_noise_multiplier': 0.5}, {'target_epsilon': 5.0}]
+)
+def test_what_is_exported_needs_no_clients(noise):
+  """Files may be elsewhere, and the task's synthetic clients too few."""
+  settings = training.settings(
+    task='digits', algorithm='fedavg', clients_per_round=40, dp_clip_norm=1.0,
+    **noise,
+  )  # fmt: skip
+  task = train.create_task(settings)
+  with pytest.raises(errors.SettingsError, match='clients_per_round'):
+    train.build(settings, task)
+  built = train.build(settings, task, trains=False)
+  assert built.ledger is None and built.process is not None

@@ -104,3 +104,9 @@ def test_gradients_of_a_step():
   assert of('fedavg') == of('fedsps') == 1
   assert of('delta_sgd') == of('fedavg', 'delta_sgd') == of('fedsam') == 2
   assert of('mime') == 3
+  one = algorithms.resolve('delta_sgd', smoothness_batch='successive')
+  assert one.gradients_per_step == 1
+  mixed = algorithms.resolve(
+    'fedada2_blended', client_mix='sgd=.5,delta_sgd=.5'
+  )
+  assert mixed.gradients_per_step == 2

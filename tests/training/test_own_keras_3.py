@@ -13,6 +13,7 @@ from tff_adaptive import training
 from tff_adaptive.lab.commands import export
 from tff_adaptive.lab.training import experiment
 from tff_adaptive.lab.training import initial_weights
+from tff_adaptive.lab.training import keras_files
 
 pytestmark = pytest.mark.usefixtures('undrawn')
 
@@ -99,6 +100,37 @@ def _settings(tmp_path, monkeypatch):
 
 def run(settings):
   return training.run(settings, say=lambda _: None).rows
+
+
+def test_a_given_model_is_copied_and_never_changed():
+  keras = pytest.importorskip('keras')
+  given = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(2)])
+  before = [w.copy() for w in given.get_weights()]
+  spec = (tf.TensorSpec([None, 3]), tf.TensorSpec([None], tf.int32))
+  made = models.model_fn(given, input_spec=spec, loss='mse')()
+  made.trainable_variables[0].assign_add(tf.ones([3, 2]))
+  copied = keras_files.model_of(made, 'It')
+  np.testing.assert_array_equal(copied.get_weights()[0], before[0] + 1.0)
+  np.testing.assert_array_equal(given.get_weights()[0], before[0])
+
+
+def test_a_given_model_that_keras_cannot_copy_is_not_exported():
+  keras = pytest.importorskip('keras')
+
+  class Own(keras.Model):
+    def __init__(self, width):
+      super().__init__()
+      self.layer = keras.layers.Dense(width)
+
+    def call(self, x):
+      return self.layer(x)
+
+  given = Own(2)
+  given(np.zeros((1, 3), np.float32))
+  spec = (tf.TensorSpec([None, 3]), tf.TensorSpec([None], tf.int32))
+  made = models.model_fn(given, input_spec=spec, loss='mse')()
+  with pytest.raises(errors.SettingsError, match='a function that builds it'):
+    keras_files.model_of(made, 'It')
 
 
 @pytest.mark.exhaustive

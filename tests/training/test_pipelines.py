@@ -47,6 +47,7 @@ _ORDERED = {
   'several times': lambda d: d.repeat(3).map(_double).batch(4),
   'the first': lambda d: d.take(4).map(_double).repeat(2).batch(3),
   'no more than': lambda d: d.repeat().take(17).map(_double).batch(5),
+  'as many as there are': lambda d: d.shuffle(1).take(-1).map(_double).batch(4),
   'all': lambda d: (
     d.map(_double, num_parallel_calls=2).batch(4).prefetch(tf.data.AUTOTUNE)
   ),

@@ -201,6 +201,19 @@ def test_what_is_in_the_graph_is_traced_again(tmp_path):
   assert run('alone', client_learning_rate=0.02, **decay) == other
 
 
+def test_a_model_that_follows_from_the_data_is_not_shared():
+  """The error of a table's numbers is in their unit, which the data have."""
+  made = {
+    'task': 'table', 'table_target': 'number', 'data': 'synthetic',
+    'algorithm': 'fedavg', 'client_learning_rate': 0.1,
+  }  # fmt: skip
+  keys = []
+  for seed in (0, 1, 0):
+    settings = training.settings(**made, table_seed=seed)
+    keys.append(reuse.model_key(settings, experiment.create_task(settings)))
+  assert keys[0] == keys[2] != keys[1]
+
+
 def test_what_is_made_of_an_object_is_dropped_with_it():
   class Owner:
     pass

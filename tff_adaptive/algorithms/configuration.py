@@ -9,6 +9,7 @@ from tff_adaptive import parameters
 from tff_adaptive.algorithms import common
 from tff_adaptive.algorithms import methods
 from tff_adaptive.optimizers import schedules
+from tff_adaptive.optimizers.clients import mixes
 from tff_adaptive.privacy import mechanism
 
 if TYPE_CHECKING:
@@ -147,6 +148,10 @@ class MethodConfiguration:
     if isinstance(chosen, str) and chosen != self.method.client:
       count += optimizers.entry_of('client', chosen).gradients
       count -= optimizers.entry_of('client', self.method.client).gradients
+    if self.values.get('smoothness_batch') == 'successive':
+      count -= 1  # The second one is the next step's.
+    if mix := self.values.get('client_mix'):
+      count += mixes.gradients(mix) - 1
     return count
 
   @property

@@ -491,6 +491,25 @@ def _calibrate(budget: Budget, target: float) -> float:
   return found
 
 
+def refuse_bounds(values: Mapping[str, Any], method: str, why: str) -> None:
+  """Raises `ParameterError` if sums leave out or clip updates.
+
+  Args:
+    values: A method's hyperparameters.
+    method: Its name.
+    why: Why it needs updates as they are.
+  """
+  for name, given in {
+    'aggregator': values['aggregator'] in ROBUST,
+    'aggregator_zeroing': values['aggregator_zeroing'],
+    'aggregator_clipping': values['aggregator_clipping'],
+  }.items():
+    if given:
+      raise parameters.ParameterError(
+        name, f'leave {{}} out with {{method}}: {why}.', method=method
+      )
+
+
 def check(configuration: Any, weighting_given: bool) -> dict[str, Any]:
   """Checks a method's aggregation options against its other options.
 

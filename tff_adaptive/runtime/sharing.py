@@ -68,12 +68,18 @@ def shares(work: Sequence[float], count: int) -> list[list[int]]:
     count: Maximum number of shares.
 
   Returns:
-    Positions of each share's clients, in the cohort's order. No share is empty,
-    so there are fewer than `count` for smaller cohorts.
+    Positions of each share's clients. Shares are successive clients, so that
+    aggregates in the order of the shares are in the cohort's order. None is
+    empty, so there are fewer than `count` for smaller cohorts.
   """
+  total = sum(max(size, 1.0) for size in work)
   found: dict[int, list[int]] = {}
-  for index, place in enumerate(spread(work, count)):
-    found.setdefault(place, []).append(index)
+  before = 0.0
+  for index, size in enumerate(work):
+    # By the middle of its work; of unknown size counts as some.
+    middle = before + max(size, 1.0) / 2
+    found.setdefault(int(middle / total * count), []).append(index)
+    before += max(size, 1.0)
   return list(found.values())
 
 

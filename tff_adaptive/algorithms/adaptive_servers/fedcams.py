@@ -10,6 +10,7 @@ from tff_adaptive import parameters
 from tff_adaptive import structures
 from tff_adaptive.algorithms import methods
 from tff_adaptive.optimizers import tree
+from tff_adaptive.privacy import mechanism
 from tff_adaptive.processes import encodings
 from tff_adaptive.processes import exchange
 
@@ -73,13 +74,13 @@ class Compressing(methods.Options):
         ratio=ratio,
         chosen=compressor,
       )
-    if values['aggregator'] in ('compression', 'median', 'trimmed_mean'):
+    why = 'clients count what they send as received'
+    mechanism.refuse_bounds(values, 'error feedback', why)
+    if values['aggregator'] == 'compression':
       raise parameters.ParameterError(
         'aggregator',
-        '{}={given} cannot be combined with {compressor}={chosen}: clients '
-        'keep the error of their own compression only, and count the rest as '
-        'received; give {aggregator}=mean or {aggregator}=secure.',
-        given=values['aggregator'],
+        '{}=compression cannot be combined with {compressor}={chosen}: clients '
+        'keep the error of their own compression only.',
         chosen=compressor,
       )
 

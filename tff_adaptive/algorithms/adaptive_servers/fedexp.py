@@ -115,18 +115,8 @@ class FedExp(methods.Options):
 
   @classmethod
   def check_all(cls, values: Mapping[str, Any]) -> None:
-    for name, is_given in {
-      'aggregator': values['aggregator'] in mechanism.ROBUST,
-      'aggregator_zeroing': values['aggregator_zeroing'],
-      'aggregator_clipping': values['aggregator_clipping'],
-    }.items():
-      if is_given:
-        raise parameters.ParameterError(
-          name,
-          'leave {} out: the step of {method} follows from the norms of all '
-          'updates, as they are.',
-          method='fedexp',
-        )
+    why = 'its step follows from the norms of all updates, as they are'
+    mechanism.refuse_bounds(values, 'fedexp', why)
 
   def additions(self, chosen: methods.Chosen) -> methods.Additions:
     del chosen

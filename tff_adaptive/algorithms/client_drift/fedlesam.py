@@ -70,6 +70,8 @@ class LastReceived(exchange.Exchange):
   'fedlesam',
   printed='FedLESAM',
   accepts={'client': methods.GRADIENTS_ALONE},
+  # Epochs are counted in examples, of which the perturbed pass has others.
+  hides=('delay_unit', 'local_epochs'),
   client_words='SGD or any, with a fixed perturbation',
   server_words='any',
   costs=methods.Costs(keeps='model received, d', context=1, kept=1),

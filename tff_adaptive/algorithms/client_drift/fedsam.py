@@ -47,6 +47,8 @@ class SharpnessAware(wrapped.Wrapped):
   'fedsam',
   printed='FedSAM',
   accepts={'client': methods.GRADIENTS_ALONE},
+  # Epochs are counted in examples, of which the perturbed pass has others.
+  hides=('delay_unit', 'local_epochs'),
   client_words='SGD or any, sharpness-aware',
   server_words='any',
   costs=methods.Costs(gradients=2),

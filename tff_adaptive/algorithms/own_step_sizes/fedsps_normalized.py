@@ -52,11 +52,11 @@ class FedSpsNormalized(methods.Options):
 
   @classmethod
   def check_all(cls, values: Mapping[str, Any]) -> None:
-    if values['aggregator'] in ('median', 'trimmed_mean'):
+    if values['aggregator'] in ('median', 'trimmed_mean', 'secure'):
       raise parameters.ParameterError(
         'aggregator',
-        '{}={given} ignores the weights of clients, which {method} computes; '
-        'give {aggregator}=mean.',
+        '{}={given} ignores or rounds the weights of clients, which {method} '
+        'computes; give {aggregator}=mean.',
         given=values['aggregator'],
         method='fedsps_normalized',
       )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from tff_adaptive import parameters
@@ -29,7 +30,11 @@ class FedPer(methods.Options):
     del chosen
 
     def choose(names: Sequence[str]) -> list[bool]:
-      layers = [n.rpartition('/')[0] or f'{i}' for i, n in enumerate(names)]
+      # Adapters are named after their kernels: 'dense/kernel/a'.
+      whole = [
+        re.sub('/[ab]$', '', n) if n.count('/') > 1 else n for n in names
+      ]
+      layers = [n.rpartition('/')[0] or f'{i}' for i, n in enumerate(whole)]
       last = list(dict.fromkeys(layers))[-self.personal_layers :]
       return [layer in last for layer in layers]
 

@@ -318,10 +318,10 @@ def _restore(
   # pylint: disable=g-import-not-at-top
 
   from tff_adaptive import adapters
-  from tff_adaptive import tff_internals
   from tff_adaptive.lab.recording import best
   from tff_adaptive.lab.recording import checkpoints
   from tff_adaptive.lab.recording import records
+  from tff_adaptive.lab.training import keras_files
   from tff_adaptive.lab.training import parts
   from tff_adaptive.lab.training.data import fingerprints
 
@@ -333,14 +333,11 @@ def _restore(
     fingerprints.check_same(
       hparams.get('data'), fingerprints.fingerprint(task), folder.path
     )
-  built = experiment.build(settings, task)
+  # The task may have other clients, as its files may be elsewhere.
+  built = experiment.build(settings, task, trains=False)
   # After the process, whose models in graphs would change this one.
   model = task.model_fn()
-  if tff_internals.keras_model_of(model) is None:
-    raise errors.SettingsError(
-      f'The model of the task {settings.task} is not a Keras model, and only '
-      'those can be exported.'
-    )
+  keras_files.model_of(model, f'Exporting {folder.path}')
   initial = tff.learning.models.ModelWeights.from_model(model)
   rounds: Any = parts.build_rounds(settings, task.model_fn, built, initial)
   if which == 'ema' and settings.ema_decay is None:

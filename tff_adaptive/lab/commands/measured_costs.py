@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive import adapters
 from tff_adaptive import algorithms
 from tff_adaptive import structures
 from tff_adaptive.algorithms import building
@@ -95,7 +96,7 @@ def table(
     components = building.build_components(configuration)
     try:
       costs = of_process(components.compose(model_fn), components)
-    except exchange_lib.UnsuitableModelError:
+    except (exchange_lib.UnsuitableModelError, adapters.AdapterError):
       yield _line(name, []) + 'not for this model'
       continue
     traffic, memory, gradients = PUBLISHED.get(name, ('', '', ''))

@@ -340,4 +340,10 @@ NEEDS: Mapping[str, Sequence[str]] = {
   ),
 }
 # Flags that methods without clients do not use.
-OF_CLIENTS = (*ABSENCE, 'client_steps_per_round', 'asynchronous')
+OF_CLIENTS = (
+  *ABSENCE,
+  'client_steps_per_round',
+  'asynchronous',
+  'vectorize_clients',
+  'max_rejected_clients',
+)

@@ -393,7 +393,7 @@ def _check(
       raise parameters.ParameterError(
         name, problem, method=configuration.method.name
       )
-  _check_epochs(general['client_epochs_per_round'], configuration, given)
+  _check_epochs(general, configuration, given)
   if tunes:
     general['finetune_learning_rate'] = rate
   for name, needed, value in (
@@ -406,11 +406,21 @@ def _check(
 
 
 def _check_epochs(
-  epochs: int,
+  general: Given,
   configuration: configuration_lib.MethodConfiguration,
   given: Given,
 ) -> None:
   """Checks the optimizers' epochs against those of the data."""
+  epochs = general['client_epochs_per_round']
+  counted = configuration.values.get('local_epochs') or (
+    epochs > 1 and ('epochs_mix' in configuration.values)
+  )
+  if counted and general['client_steps_per_round'] is not None:
+    raise parameters.ParameterError(
+      'client_steps_per_round',
+      '{} cannot be combined with local epochs that an optimizer counts, which '
+      'it would cut short.',
+    )
   for name in ('local_epochs', 'epochs_mix', 'client_epochs'):
     if name not in given:
       continue

@@ -251,13 +251,18 @@ def _check_fitted(
 
 
 def build(
-  settings: settings_lib.Settings, task: 'tff.simulation.baselines.BaselineTask'
+  settings: settings_lib.Settings,
+  task: 'tff.simulation.baselines.BaselineTask',
+  *,
+  trains: bool = True,
 ) -> 'parts_lib.Built':
   """Builds the learning process of a run, with its optimizers and ledger.
 
   Args:
     settings: The run's settings.
     task: The task, as returned by `create_task`.
+    trains: Whether rounds are to be run, on the task's clients. Without, there
+      is no ledger, and a noise multiplier that follows from a target is 1.
 
   Raises:
     SettingsError: If the method cannot train the task's model.
@@ -267,10 +272,15 @@ def build(
   from tff_adaptive.lab.training import parts as parts_lib
 
   population = len(task.datasets.train_data.client_ids)
-  ledger = accounting.open_ledger(settings, population)
-  configuration = accounting.with_noise(
-    settings.configuration, ledger
-  ).with_values(seed=randomness.seed_32(settings.seed, 'inside rounds'))
+  configuration, ledger = settings.configuration, None
+  if trains:
+    ledger = accounting.open_ledger(settings, population)
+    configuration = accounting.with_noise(configuration, ledger)
+  elif settings.target_epsilon is not None:
+    configuration = configuration.with_values(dp_noise_multiplier=1.0)
+  configuration = configuration.with_values(
+    seed=randomness.seed_32(settings.seed, 'inside rounds')
+  )
   # The population, for methods that use it, defaults to the task's clients.
   if configuration.values.get('population', 0) is None:
     configuration = configuration.with_values(population=population)

@@ -4,7 +4,6 @@ import pathlib
 import re
 import warnings
 from collections.abc import Callable, Hashable
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -90,11 +89,7 @@ def load(
       f'--initial_weights={path} is neither an export, nor a run, nor a Keras '
       'file.'
     )
-  keras_model: Any = tff_internals.keras_model_of(model)
-  if keras_model is None:
-    raise errors.SettingsError(
-      f'--initial_weights={path} needs a task with a Keras model.'
-    )
+  keras_model = keras_files.model_of(model, f'--initial_weights={path}')
   try:
     files.check_regular(file)
     keras_files.load(keras_model, file)
@@ -136,8 +131,14 @@ def _of_run(
   weights = _arrays_of(model)
   here = [np.asarray(w) for w in (*weights.trainable, *weights.non_trainable)]
   names = models.weight_names(model)
-  recorded = (files.RunFolder(path).read_hparams() or {}).get('weights')
+  hparams = files.RunFolder(path).read_hparams() or {}
+  recorded = hparams.get('weights')
   instead = 'export it and give the folder of the export'
+  if hparams.get('settings', {}).get('average_last_two'):
+    raise errors.SettingsError(
+      f'--initial_weights={path} is a run of fedexp, whose model is the mean '
+      f'of the last two: {instead}.'
+    )
   if not isinstance(recorded, list):
     shapes = [array.shape for array in found]
     if shapes != [w.shape for w in here] or len({*shapes}) < len(shapes):

@@ -17,6 +17,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import h5py
+import tensorflow_federated as tff
 
 from tff_adaptive import errors
 from tff_adaptive import models
@@ -32,6 +33,28 @@ _WRAPPED = re.compile('^(forward|backward)_')
 _LISTED = 4
 
 Arrays = Mapping[str, h5py.Dataset]
+
+
+def model_of(model: tff.learning.models.VariableModel, asked: str) -> Any:
+  """Returns the Keras model whose weights are those of a model.
+
+  Args:
+    model: The model.
+    asked: What needs it, for the error.
+
+  Raises:
+    SettingsError: If there is none.
+  """
+  keras_model = tff_internals.keras_model_of(model)
+  if keras_model is None:
+    raise errors.SettingsError(f'{asked} needs a task with a Keras model.')
+  of_keras_3 = models.keras_3_of(model)
+  if of_keras_3 is not None and of_keras_3.is_shared:
+    raise errors.SettingsError(
+      f'{asked} needs a Keras 3 model that keras.models.clone_model can copy: '
+      'give models.model_fn a function that builds it, instead.'
+    )
+  return keras_model
 
 
 def load(keras_model: Any, file: pathlib.Path) -> None:

@@ -181,6 +181,8 @@ def model_key(settings: settings_lib.Settings, task: Any) -> Hashable:
     settings: The run's settings.
     task: Its `tff.simulation.baselines.BaselineTask`.
   """
+  from tff_adaptive.lab.training.data import fingerprints  # pylint: disable=g-import-not-at-top
+
   info = tasks.info(settings.task)
   outside: frozenset[str] = getattr(info.options, 'outside_graph', frozenset())
   options = {
@@ -194,7 +196,14 @@ def model_key(settings: settings_lib.Settings, task: Any) -> Hashable:
     for place in (info.place, *(options[name] for name in info.functions))
     if place
   ]
+  data = None
+  if info.model_from_data:
+    # Scales of labels and sizes of vocabularies follow from it.
+    data = beside(
+      task.datasets, 'fingerprint', lambda: fingerprints.fingerprint(task)
+    )
   return (
+    data,
     info.options,
     settings.task,
     tuple(options.items()),

@@ -5,6 +5,7 @@ from typing import Optional, Union
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive import parameters
 from tff_adaptive.processes import exchange as exchange_lib
 from tff_adaptive.processes.local import local_model
 
@@ -25,8 +26,9 @@ def read(
     exchange: The method's exchange.
 
   Raises:
-    ValueError: If it is none of these, or 'tokens' for a model without a metric
-      that counts them.
+    ValueError: If it is none of these.
+    ParameterError: If it is 'tokens' for a model without a metric that counts
+      them.
   """
   words = {
     tff.learning.ClientWeighting.NUM_EXAMPLES: 'examples',
@@ -40,15 +42,16 @@ def read(
     )
   if word == 'tokens':
     if _TOKENS_METRIC not in (metric_names or ()):
-      raise ValueError(
-        "`client_weighting='tokens'` needs a model with the metric "
-        f'{_TOKENS_METRIC}, as in the tasks that predict words and characters.'
+      raise parameters.ParameterError(
+        'client_weighting',
+        f"{{}}='tokens' needs a model with the metric {_TOKENS_METRIC}, as in "
+        'the tasks that predict words and characters.',
       )
     if exchange.full_gradient_pass is not None:
-      raise ValueError(
-        "`client_weighting='tokens'` cannot be combined with "
-        f'{type(exchange).__name__}: its mean gradient is computed before '
-        'tokens are counted.'
+      raise parameters.ParameterError(
+        'client_weighting',
+        f"{{}}='tokens' cannot be combined with {type(exchange).__name__}: its "
+        'mean gradient is computed before tokens are counted.',
       )
   return word
 

@@ -72,6 +72,8 @@ class _Pipeline:
 
   def take(self, count: int, name: Any = None) -> '_Pipeline':
     del name
+    if int(count) < 0:
+      return self  # All of them.
     if {'shuffle', 'epochs'} & {*self.options}:
       return self._with(
         'take', 'max_elements', 'batch_size', max_elements=int(count)

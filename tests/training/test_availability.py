@@ -23,6 +23,7 @@ from tff_adaptive.lab.training.loop import rounds
 from tff_adaptive.lab.training.loop import stopping
 from tff_adaptive.lab.training.participation import availability
 from tff_adaptive.lab.training.participation import cohorts
+from tff_adaptive.lab.training.participation import system_model
 
 pytestmark = pytest.mark.usefixtures('undrawn')
 
@@ -354,3 +355,13 @@ def test_dry_run_says_what_is_in_force(tmp_path):
     '--deadline=2.0',
   ):
     assert part in text, text
+  phones = settings_of(
+    tmp_path,
+    '--client_devices=cross_device',
+    '--client_seconds_per_step=2',
+    '--client_mbit_up=3',
+  )
+  text = train.describe(phones)
+  spread = system_model.KINDS['cross_device'].speed_spread
+  assert f'2 virtual seconds a gradient on average (spread {spread:g})' in text
+  assert 'Mbit/s down and 3 up' in text

@@ -144,7 +144,10 @@ def describe(settings: settings_lib.Settings) -> str:
     return ''
   parts = []
   mean = settings.client_seconds_per_example
-  spread = settings.client_speed_spread or 0.0
+  kind = system_model_lib.KINDS.get(settings.client_devices or '')
+  spread = settings.client_speed_spread
+  if spread is None:
+    spread = kind.speed_spread if kind else 0.0
   apart = f' (spread {spread:g})' if spread else ''
   if mean is not None:
     parts.append(
@@ -158,7 +161,7 @@ def describe(settings: settings_lib.Settings) -> str:
       f'gradient on average{apart}'
     )
   link = system_model_lib.link_of(settings)
-  if link is not None and settings.client_devices is None:
+  if link is not None and (kind is None or link != kind.link):
     parts.append(
       f'messages travel at {link.mbit_down:g} Mbit/s down and '
       f'{link.mbit_up:g} up, and {link.latency:g} s each way'

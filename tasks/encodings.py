@@ -127,6 +127,12 @@ class TableEncoding(Encoding):
         for form in ('NFC', 'NFD')
         for place, word in enumerate(column.words)
       }
+      # Whole numbers that a reader of the same file has as 1.0.
+      places |= {
+        f'{word}.0': place
+        for word, place in places.items()
+        if word.removeprefix('-').isdecimal() and f'{word}.0' not in places
+      }
       known = tf.lookup.KeyValueTensorInitializer(
         list(places), list(places.values()), tf.string, tf.int64
       )
@@ -184,9 +190,15 @@ class TableEncoding(Encoding):
       numbers = tf.strings.regex_replace(numbers, f'(?i)^({words})$', number)
     if self._thousands:
       mark = re.escape(self._thousands)
-      numbers = tf.strings.regex_replace(numbers, mark, '')
+      marks = self._decimal, self._thousands
+      grouped = tf.strings.regex_full_match(numbers, columns_lib.groups(marks))
+      whole = tf.strings.regex_replace(numbers, mark, '')
+      # Others are refused as numbers, as in training.
+      other = tf.strings.regex_replace(numbers, mark, 'no mark')
+      numbers = tf.where(grouped, whole, other)
     if self._decimal != '.':
       mark = re.escape(self._decimal)
+      numbers = tf.strings.regex_replace(numbers, r'\.', 'no mark')
       numbers = tf.strings.regex_replace(numbers, mark, '.')
     return self._encode(
       tf.strings.to_number(numbers, tf.float64),

@@ -305,6 +305,10 @@ def create(task: registry.TaskInfo, options: Mapping[str, Any]) -> Any:
     )
   for data in (made.datasets.train_data, made.datasets.test_data):
     for client in getattr(data, 'client_ids', ()):
+      if not isinstance(client, str):
+        raise OwnCodeError(
+          f'{task.place}: client ids must be strings, got {client!r}.'
+        )
       if not _is_utf_8(client):
         raise OwnCodeError(
           f'{task.place}: the client id {client!r} is not UTF-8, as TensorFlow '

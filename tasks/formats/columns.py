@@ -111,8 +111,13 @@ class Cells:
     if self.is_text:
       found = read_numbers(cells.astype(object), marks)
       return None if found is None else self.checked(found)
+    odd = None
     try:
       if isinstance(self.first, (list, np.ndarray)):
+        lengths = cells.map(
+          lambda cell: np.size(cell) if cell is not None else 0
+        )
+        odd = (lengths != np.size(self.first)).to_numpy()
         values = np.array(cells.tolist(), np.float64)
       else:
         values = cells.to_numpy(np.float64, na_value=np.nan)
@@ -122,7 +127,8 @@ class Cells:
       self.wrong(
         'numbers, words, images or lists of numbers of one length were '
         f'expected, got {self.first!r:.40} ({str(e)[:80]}); exclude it with '
-        '--table_features.'
+        '--table_features.',
+        odd if odd is not None and odd.any() else None,
       )
     return self.checked(values)
 
@@ -222,6 +228,8 @@ def clean(cells: pandas.Series) -> pandas.Series:
   def word(cell: Any) -> str:
     if isinstance(cell, float) and cell.is_integer():
       cell = int(cell)
+    if isinstance(cell, bytes):
+      cell = cell.decode('utf-8', 'backslashreplace')
     return unicodedata.normalize('NFC', str(cell)).strip()
 
   known = pandas.Series(cells.unique()).dropna()
@@ -251,6 +259,15 @@ def unreadable(cells: pandas.Series, marks: Marks) -> str:
   return clean(alone).iloc[0]
 
 
+def groups(marks: Marks) -> str:
+  """Returns the regular expression of numbers with marks between thousands.
+
+  Groups are of three digits, or of two as in India: '28.2' is no 282.
+  """
+  point, mark = (re.escape(mark or '') for mark in marks)
+  return rf'[-+]?\d{{1,3}}(?:{mark}\d\d\d?)*{mark}\d\d\d(?:{point}\d*)?'
+
+
 def read_numbers(cells: pandas.Series, marks: Marks) -> Optional[np.ndarray]:
   """Reads numbers in text; returns float64 [rows], or None if one is none."""
   decimal, thousands = marks
@@ -258,11 +275,8 @@ def read_numbers(cells: pandas.Series, marks: Marks) -> Optional[np.ndarray]:
   # Pandas has read the numbers of files whose cells are all numbers.
   texts = words[[isinstance(cell, str) for cell in cells]]
   if thousands:
-    # Groups of three, or of two as in India: '28.2' is no 282.
-    mark, point = re.escape(thousands), re.escape(decimal)
-    groups = rf'[-+]?\d{{1,3}}(?:{mark}\d\d\d?)*{mark}\d\d\d(?:{point}\d*)?'
     grouped = texts[texts.str.contains(thousands, regex=False)]
-    if not grouped.str.fullmatch(groups).all():
+    if not grouped.str.fullmatch(groups(marks)).all():
       return None
     texts = texts.str.replace(thousands, '', regex=False)
   if decimal != '.':
@@ -318,7 +332,10 @@ def _value(word: str) -> Any:
     return word
   whole, _, decimals = word.partition('.')
   decimals = decimals.rstrip('0')
-  return f'{int(whole)}.{decimals}' if decimals else int(whole)
+  if not decimals:
+    return int(whole)
+  sign = '-' if word.startswith('-') else ''
+  return f'{sign}{abs(int(whole))}.{decimals}'
 
 
 # By column: the range [low, high] of its numbers, or its words.

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import functools
+import io
 import pathlib
 import re
 import warnings
@@ -39,6 +41,10 @@ _PIECE = re.compile(r'.*-[0-9]+-of-[0-9]+')
 _NAMELESS = re.compile(r'|Unnamed: [0-9]+|__index_level_[0-9]+__')
 
 
+# Of cells that are neither a label nor a client's id.
+_NO_WORD = (np.ndarray, list, dict)
+
+
 @dataclasses.dataclass(frozen=True)
 class Names:
   """The columns to read, and how.
@@ -56,6 +62,8 @@ class Names:
     image_size: If given, images are resized to squares of this size in pixels;
       otherwise all must have the same size.
     drop_unlabelled: Whether to drop rows without a label.
+    literal: Names of columns of words, some of which CSV files have for empty
+      cells, such as NA.
   """
 
   label: str
@@ -68,6 +76,7 @@ class Names:
   thousands: Optional[str] = None
   image_size: Optional[int] = None
   drop_unlabelled: bool = False
+  literal: Sequence[str] = ()
 
   @property
   def marks(self) -> columns_lib.Marks:
@@ -228,6 +237,14 @@ def read(path: pathlib.Path, names: Names) -> Examples:
   for name in (client, names.time):
     if name in whole.columns and (empty := whole[name].isna()).any():
       _wrong(f'{where(empty)}, column {name!r}', 'it is empty.')
+  if client in whole.columns:
+    odd = whole[client].map(lambda cell: isinstance(cell, _NO_WORD))
+    if odd.any():
+      _wrong(
+        f'{where(odd)}, column {client!r}',
+        'one word or number a row was expected, got '
+        f'{whole[client][odd].iloc[0]!r:.40}.',
+      )
   described, numbers, words = _convert(whole[features], names, where)
   if len(described) > 1 or words.shape[1]:
     notes.append(f'The features are {_summary(described)}.')
@@ -274,6 +291,14 @@ def _read_source(
   return frame
 
 
+def read_as_empty(word: str) -> bool:
+  """Returns whether a word is that of an empty cell in CSV files."""
+  text = pandas.Series([word], name='word').to_csv(index=False)
+  return bool(
+    pandas.read_csv(io.StringIO(text), dtype=str)['word'].isna().any()
+  )
+
+
 def _read_csv(path: pathlib.Path, names: Names) -> pandas.DataFrame:
   """Reads a CSV file; the first line names the columns."""
   get = 'The first line names the columns.'
@@ -295,7 +320,8 @@ def _read_csv(path: pathlib.Path, names: Names) -> pandas.DataFrame:
     with warnings.catch_warnings():
       # Rows that are longer than the header would lose cells.
       warnings.simplefilter('error', pandas.errors.ParserWarning)
-      return pandas.read_csv(
+      read = functools.partial(
+        pandas.read_csv,
         path,
         sep=delimiter,
         header=0,
@@ -307,6 +333,11 @@ def _read_csv(path: pathlib.Path, names: Names) -> pandas.DataFrame:
         low_memory=False,
         encoding='utf-8-sig',
       )
+      frame: pandas.DataFrame = read()
+      literal = [name for name in names.literal if name in header]
+      if literal:
+        frame[literal] = read(keep_default_na=False)[literal]
+      return frame
 
 
 def _read_archive(path: pathlib.Path) -> pandas.DataFrame:
@@ -422,7 +453,7 @@ def _check_labels(
     if not len(known):
       continue
     cell = known.iloc[0]
-    if isinstance(cell, (np.ndarray, list, dict, bytes)):
+    if isinstance(cell, (*_NO_WORD, bytes)):
       _wrong(
         f'{source.path}, column {names.label!r}',
         f'one word or number a row was expected, got {cell!r:.40}.',
@@ -512,7 +543,7 @@ def _convert(
 
 def _times(cells: pandas.Series, names: Names) -> pandas.Series:
   """Returns numbers or times by which rows can be sorted."""
-  if pandas.api.types.is_numeric_dtype(cells) or cells.dtype.kind == 'M':
+  if pandas.api.types.is_numeric_dtype(cells) or cells.dtype.kind in 'mM':
     return cells
   found = columns_lib.read_numbers(cells, names.marks)
   if found is not None:

@@ -359,6 +359,11 @@ class Table(shared.Divided):
         self.thousands,
         self.image_size,
         self.drop_unlabelled,
+        [
+          name
+          for name in words
+          if any(map(tables.read_as_empty, schema.get(name, ())))
+        ],
       ),
     )
 

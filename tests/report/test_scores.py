@@ -1,8 +1,11 @@
 """The numbers that runs are judged by."""
 
+import math
+
 import numpy as np
 import pytest
 
+from tff_adaptive.lab.report import results
 from tff_adaptive.lab.report import scores
 
 
@@ -48,3 +51,22 @@ def test_confidence_interval(count, quantile):
 
 def test_interval_of_one_value():
   assert scores.interval([1.0]) == 0.0
+
+
+def test_the_best_evaluation_is_the_best_finite_one():
+  """A metric may be 0 / 0 at first."""
+  for values in ([math.nan, 0.9, 0.5], [0.5, 0.9, math.nan]):
+    rows = [
+      {'round': i, 'validation/accuracy': value}
+      for i, value in enumerate([0.1, *values])
+    ]
+    measured = scores.measures(rows, 'accuracy', 10)
+    assert measured['best/metric'] == 0.9
+
+
+def test_a_level_that_few_seeds_reach_is_not_reached_first():
+  few = scores.mean_of([5.0], planned=3)
+  every = scores.mean_of([8.0, 9.0, 9.0], planned=3)
+  for of_cost, best in ((True, None), (False, 0)):
+    column = results.Column('rounds', [few, every], less=True, of_cost=of_cost)
+    assert column.best() == best

@@ -209,6 +209,55 @@ def test_served_rows_are_read_as_the_file_is(folder, features):
   assert (served[:, -2:].sum(axis=1) == 1).all()
 
 
+def test_whole_numbers_are_served_with_and_without_decimals(folder):
+  """As a reader has a column of whole numbers with missing ones."""
+  text = ''.join(f'{i % 2 + 1},{i},{i % 2},a\n' for i in range(8))
+  (folder / 'whole.csv').write_text(f'kind,x,label,client\n{text}')
+  task = tasks.create('table', path='whole.csv', words='kind')
+  encoding = encodings.of(tff_internals.keras_model_of(task.model_fn()))
+  rows = tf.constant([['1', '3'], ['1.0', '3'], ['2.0', '3.0'], ['2', '3']])
+  served = encoding.encode_rows(rows).numpy()
+  np.testing.assert_array_equal(served[0], served[1])
+  np.testing.assert_array_equal(served[2], served[3])
+  assert (served[:, -2:].sum(axis=1) == 1).all()
+
+
+def test_words_of_a_schema_may_be_those_of_empty_cells(folder):
+  text = ''.join(f'{["NA", "US", ""][i % 3]},{i % 2},a\n' for i in range(9))
+  (folder / 'na.csv').write_text(f'where,label,client\n{text}')
+  (folder / 'schema.json').write_text('{"where": ["NA", "US"]}')
+  task = tasks.create('table', path='na.csv', schema='schema.json')
+  inputs = task.datasets.train_data.arrays['features']
+  assert {tuple(row) for row in inputs} == {(1, 0), (0, 1), (0, 0)}
+  encoding = encodings.of(tff_internals.keras_model_of(task.model_fn()))
+  served = encoding.encode_rows(tf.constant([['NA'], ['US'], ['']])).numpy()
+  assert served.tolist() == [[1, 0], [0, 1], [0, 0]]
+
+
+def test_numbers_are_served_with_the_marks_of_training_alone(folder):
+  text = ''.join(f'{"ab"[i % 2]};1.{i}00,5;{i % 2};a\n' for i in range(8))
+  (folder / 'marks.csv').write_text(f'word;x;label;client\n{text}')
+  task = tasks.create('table', path='marks.csv', thousands='.', decimal=',')
+  encoding = encodings.of(tff_internals.keras_model_of(task.model_fn()))
+  encoding.encode_rows(tf.constant([['a', '1.200,5'], ['b', '12,5']]))
+  for cell in ('1234.0', '1.5'):
+    with pytest.raises(tf.errors.InvalidArgumentError):
+      encoding.encode_rows(tf.constant([['a', cell]]))
+
+
+@pytest.mark.parametrize('column', ['label', 'client'])
+def test_numbers_below_zero_keep_their_sign(folder, column):
+  cells = {'label': ['x', 'y', 'x', 'y'], 'client': ['a', 'b', 'c', 'd']}
+  cells[column] = ['-0.5', '0.5', '0.50', '-0.0']
+  lines = [','.join(['1', *row]) for row in zip(*cells.values())]
+  (folder / 'signs.csv').write_text('\n'.join(['x,label,client', *lines * 4]))
+  task = tasks.create('table', path='signs.csv', test_share=0.2)
+  if column == 'client':
+    assert {*task.datasets.train_data.client_ids} == {'-0.5', '0.5', '-0.0'}
+  else:
+    assert "3 classes: '-0.5'" in ' '.join(task.datasets.train_data.notes)
+
+
 def test_examples_are_dealt_out_where_nothing_says_whose_they_are(folder):
   rows = '\n'.join(f'{i},{i % 2}' for i in range(100))
   (folder / 'bare.csv').write_text(f'x,label\n{rows}\n')

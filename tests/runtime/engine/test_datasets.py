@@ -36,6 +36,33 @@ def test_dataset_in_other_containers_keeps_its_fields_apart(context):
   assert sums([collections.OrderedDict(y=1.0, x=10.0)]) == (10.0, 1.0)
 
 
+def test_examples_of_several_vectors_are_no_batches(context):
+  """Their first dimensions are none of rows, and may differ."""
+  declared = tff.SequenceType(
+    collections.OrderedDict(
+      a=tff.TensorType(np.float32, [4]), b=tff.TensorType(np.float32, [2])
+    )
+  )
+
+  @tff.tensorflow.computation(declared)
+  def products(dataset):
+    return dataset.reduce(
+      tf.constant(0.0),
+      lambda s, e: s + tf.reduce_sum(e['a']) * tf.reduce_sum(e['b']),
+    )
+
+  @tff.federated_computation(tff.FederatedType(declared, tff.CLIENTS))
+  def total(datasets):
+    return tff.federated_sum(tff.federated_map(products, datasets))
+
+  a = np.arange(12, dtype=np.float32).reshape(3, 4)
+  b = np.arange(6, dtype=np.float32).reshape(3, 2)
+  data = tf.data.Dataset.from_tensor_slices(collections.OrderedDict(a=a, b=b))
+  expected = float((a.sum(axis=1) * b.sum(axis=1)).sum())
+  for given in (data, data, data, list(data)):
+    assert total([given]) == expected
+
+
 def test_fields_in_another_order_are_refused_whatever_came_before(context):
   example = collections.namedtuple('example', ['y', 'x'])
   declared = tff.SequenceType(

@@ -89,6 +89,16 @@ def test_columns_of_other_types(tmp_path):
   assert codes.columns[0].words == ('5', '7')
 
 
+def test_binary_words_are_text(tmp_path):
+  table = _table(
+    kind=pyarrow.array([b'q', b'r', b'q', None], pyarrow.binary()),
+    client=pyarrow.array([b'u', b'v', b'u', b'v'], pyarrow.binary()),
+  )
+  path = _write(table, tmp_path / 'a.parquet')
+  found = tables.read(path, tables.Names('label', words=['kind']))
+  assert next(c for c in found.columns if c.name == 'kind').words == ('q', 'r')
+
+
 def test_large_integers_beside_empty_cells(tmp_path):
   labels = [2**53, 2**53 + 1, 2**53 + 2, None]
   path = _write(

@@ -225,6 +225,9 @@ def export(
   settings = dataclasses.replace(settings, task_options=options)
   with files.RunFolder(path) as folder:
     round_number, trained = _restore(settings, folder, which)
+  # A run that was killed may have rows of rounds after its last checkpoint.
+  rows = [row for row in run.rows if row['round'] <= round_number]
+  run = dataclasses.replace(run, rows=rows)
   if not diverged:
     _check_finite(trained, run, which)
   # pylint: disable=g-import-not-at-top

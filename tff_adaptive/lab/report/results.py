@@ -96,6 +96,9 @@ class Column:
     there = [(c.mean, i) for i, c in enumerate(self.cells) if c is not None]
     if self.less is None or len(there) < 2:
       return None
+    # A level that few of its seeds reach is not reached sooner.
+    if self.of_cost and any(c and c.count < c.planned for c in self.cells):
+      return None
     _, place = (min if self.less else max)(there)
     texts = [text for text, _ in self.texts()]
     return None if texts.count(texts[place]) > 1 else place
@@ -324,7 +327,10 @@ def _gaps(
   if central is None:
     return []
   top = central.mean(criterion.measure)
-  cells = [scores.mean_of([top - c.mean(criterion.measure)]) for c in chosen]
+  sign = 1.0 if criterion.more_is_better else -1.0
+  cells = [
+    scores.mean_of([sign * (top - c.mean(criterion.measure))]) for c in chosen
+  ]
   heading = formatting.heading('gap to centralized', criterion.metric)
   return [Column(heading, cells, criterion.is_share)]
 

@@ -303,8 +303,10 @@ def measures(
   if values:
     if rises is None:
       rises = metric_names.higher_is_better(metric)
+    # As `recording.best` has it: a metric may be 0 / 0 at first.
+    known = [value for value in values if math.isfinite(value)] or values
     if rises is not None:
-      result['best/metric'] = (max if rises else min)(values)
+      result['best/metric'] = (max if rises else min)(known)
     result['recent/metric'] = mean(values[-10:])
   for kind, name in (('loss', 'loss'), ('metric', metric)):
     if f'test/{name}' in rows[-1]:

@@ -122,6 +122,9 @@ def _rows_of_list(flat: Sequence[Sequence[tf.Tensor]]) -> ClientRows | None:
   """Joins batches to rows, if all but the last have the same size."""
   if not all(t.shape.rank for batch in flat for t in batch):
     return None
+  # Else they are no batches, but examples of several vectors.
+  if any(t.shape[0] != batch[0].shape[0] for batch in flat for t in batch):
+    return None
   sizes = [int(batch[0].shape[0]) for batch in flat]
   shapes = {tuple(tuple(t.shape[1:]) for t in batch) for batch in flat}
   if len(set(sizes[:-1])) > 1 or sizes[-1] > sizes[0] or len(shapes) > 1:

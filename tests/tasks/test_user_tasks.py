@@ -221,3 +221,9 @@ def test_an_id_that_tensorflow_cannot_hold(module):
   text = _THIRD_CALL.replace('KERAS', 'tf.keras').replace("'b':", "'b\\udce9':")
   with pytest.raises(tasks.OwnCodeError, match='is not UTF-8'):
     tasks.create(f'{module(text, "own_ids")}:points')
+
+
+def test_ids_are_strings(module):
+  text = _THIRD_CALL.replace('KERAS', 'tf.keras').replace("'b':", '7:')
+  with pytest.raises(tasks.OwnCodeError, match='must be strings, got 7'):
+    tasks.create(f'{module(text, "own_numbers")}:points')

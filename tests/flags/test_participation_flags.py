@@ -66,6 +66,16 @@ _DP = ['--dp_clip_norm=1', '--dp_noise_multiplier=1']
       ['--algorithm=fedada2', *_EPOCHS, '--client_steps_per_round=4'],
       'cut short',
     ),
+    (
+      [
+        '--dp_adaptive_clipping',
+        '--dp_noise_multiplier=1',
+        '--dp_clip_quantile=0.9',
+        '--client_dropout=0.1',
+        '--clients_per_round=50',
+      ],
+      'count as half above',
+    ),
     (['--algorithm=fedef21', '--aggregator=robust'], 'leave --aggregator out'),
     (
       ['--algorithm=fedcams', '--aggregator_clipping'],
@@ -105,3 +115,16 @@ def test_what_an_asynchronous_run_has_unless_told():
   assert short.concurrency == short.clients_per_round == 10
   plain = parsing.Flags().parse(['--noasynchronous']).settings
   assert plain.identity == parsing.Flags().parse([]).settings.identity
+
+
+def test_cohorts_of_private_runs_follow_from_the_seed():
+  """Their epsilon counts on cohorts that nobody knows."""
+
+  def of(*arguments):
+    settings = parsing.Flags().parse(arguments).settings
+    return settings.client_datasets_random_seed
+
+  assert of('--seed=5') == 1
+  assert of('--seed=5', *_DP) == 5
+  assert of(f'--seed={2**40 + 7}', *_DP) == 7
+  assert of('--seed=5', '--client_datasets_random_seed=3', *_DP) == 3

@@ -90,7 +90,8 @@ def test_rates_by_round(name, more, expected, warmup):
   described = schedules.Schedule(lr_schedule=name, **(settings | more))
   schedule = described.build(0.4)
   for r in range(12):
-    rate = expected((r - warmup) / steps)
+    before = 0 if name == 'step_decay' else warmup  # Of all rounds.
+    rate = expected((r - before) / steps)
     if r < warmup:
       rate = (r + 1) / warmup
     assert float(schedule(r)) == pytest.approx(0.4 * rate, rel=1e-5), r

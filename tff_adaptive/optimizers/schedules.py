@@ -157,7 +157,9 @@ class Schedule(parameters.Described):
     if self.lr_schedule in TO_MINIMUM:
       rate = self._towards_minimum(rate, after)
     elif self.lr_decay_steps is not None:
-      units = after / self.lr_decay_steps
+      # Step decay is of all rounds, those of the warm-up too.
+      whole = self.lr_schedule == 'step_decay'
+      units = (completed if whole else after) / self.lr_decay_steps
       if self.lr_staircase:
         units = tf.floor(units)
       rate = self._decayed(rate, units)

@@ -186,8 +186,8 @@ class AsGiven(parameters.Described):
   as patterns; by default none.
   """
 
-  client_datasets_random_seed: parameters.Seed32 = 1
-  """Seed for the sampling of clients, as in the FedOpt code."""
+  client_datasets_random_seed: Optional[parameters.Seed32] = None
+  """Seed for the sampling of clients; by default 1, in private runs seed."""
 
   seed: parameters.NonNegativeInt = 0
   """Seed for all other randomness."""

@@ -237,8 +237,12 @@ def _fill_in(values: dict[str, Any], general: Given) -> None:
       values.setdefault(f'{side}_lr_decay_steps', max(left, 1))
   if values.get('delay_unit') == 'epochs':
     values.setdefault('local_epochs', general['client_epochs_per_round'])
-  if privacy.is_asked(values):
+  private = privacy.is_asked(values)
+  if private:
     values['dp_clients_per_round'] = general['clients_per_round']
+  if general['client_datasets_random_seed'] is None:
+    cohorts = general['seed'] % 2**32 if private else 1
+    general['client_datasets_random_seed'] = cohorts
 
 
 def _refuse_unused(
@@ -345,6 +349,16 @@ def _check(
       'evaluate_clients',
       '{} records metrics of individual clients, which differential privacy '
       'does not protect; give {evaluate_clients_under_dp} to allow it.',
+    ),
+    (
+      private
+      and general['client_dropout']
+      and configuration.values['dp_adaptive_clipping']
+      and configuration.values['dp_clip_quantile'] != 0.5,
+      'client_dropout',
+      '{} cannot be combined with {dp_adaptive_clipping} and another '
+      '{dp_clip_quantile} than 0.5: clients that drop out count as half above '
+      'and half below the norm.',
     ),
     (private and general['over_selection'], 'over_selection', late),
     (private and general['deadline'], 'deadline', late),

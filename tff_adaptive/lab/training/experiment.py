@@ -262,7 +262,7 @@ def build(
     settings: The run's settings.
     task: The task, as returned by `create_task`.
     trains: Whether rounds are to be run, on the task's clients. Without, there
-      is no ledger, and a noise multiplier that follows from a target is 1.
+      is no ledger, and a noise multiplier that follows from a target is any.
 
   Raises:
     SettingsError: If the method cannot train the task's model.
@@ -277,7 +277,9 @@ def build(
     ledger = accounting.open_ledger(settings, population)
     configuration = accounting.with_noise(configuration, ledger)
   elif settings.target_epsilon is not None:
-    configuration = configuration.with_values(dp_noise_multiplier=1.0)
+    # Adaptive clipping accepts less than a tenth of a cohort's size.
+    noise = min(1.0, 0.05 * settings.clients_per_round)
+    configuration = configuration.with_values(dp_noise_multiplier=noise)
   configuration = configuration.with_values(
     seed=randomness.seed_32(settings.seed, 'inside rounds')
   )
@@ -285,6 +287,7 @@ def build(
   if configuration.values.get('population', 0) is None:
     configuration = configuration.with_values(population=population)
   try:
+    _ = configuration.aggregation  # Checks the noise that a target gives.
     components = building.build_components(configuration)
     process = None
     if configuration.method.has_clients:

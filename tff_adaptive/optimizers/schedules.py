@@ -50,7 +50,7 @@ class Schedule(parameters.Described):
     inv_lin_decay    lr / (1 + decay_rate q)
     inv_sqrt_decay   lr / sqrt(1 + decay_rate q)
     step_decay       lr, times decay_rate from 50 % of decay_steps on, times
-                     decay_rate again from 75 % on
+                     decay_rate again from 75 % on, in rounds of the whole run
     cosine           lr (f + (1 - f) (1 + cos(pi p)) / 2)
     linear, wsd      lr (f + (1 - f) (1 - p))
     wsd_sqrt         lr (f + (1 - f) (1 - sqrt(p)))

@@ -224,7 +224,7 @@ def _choose(
   )
 
 
-def _fill_in(values: dict[str, Any], general: Given) -> None:
+def _fill_in(values: dict[str, Any], general: dict[str, Any]) -> None:
   """Adds hyperparameters that follow from others and from the run."""
   for side in optimizers.SIDES:
     schedule = values.get(f'{side}_lr_schedule')

@@ -98,6 +98,7 @@ def cohorts_of(
     check_count('clients_per_round', count, population)
     check_count('concurrency', settings.concurrency, population)
     count = population
+  assert settings.client_datasets_random_seed is not None
   return build_cohort_fn(
     client_ids,
     clients_per_round=count,

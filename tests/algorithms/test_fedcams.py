@@ -177,7 +177,9 @@ def test_what_is_refused():
     parameters.ParameterError, match='error of their own compress'
   ):
     algorithms.check('fedcams', aggregator='compression')
-  with pytest.raises(parameters.ParameterError, match='leave .aggregator. out'):
+  with pytest.raises(
+    parameters.ParameterError, match=r'leave .aggregator. out'
+  ):
     algorithms.check('fedef21', aggregator='median')
 
 

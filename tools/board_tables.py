@@ -23,6 +23,7 @@ from tff_adaptive.lab.board import page  # noqa: E402
 from tff_adaptive.lab.board import references  # noqa: E402
 from tff_adaptive.lab.board import workloads  # noqa: E402
 from tff_adaptive.lab.recording import files  # noqa: E402
+from tff_adaptive.lab.recording import formatting  # noqa: E402
 
 FOLDER = _ROOT / 'results' / 'board'
 # A method is on the leaderboard of a group once it is entered on all of the
@@ -59,7 +60,7 @@ def tables_of(group: str) -> dict[str, str]:
     tables['_apart'] = leaderboard.apart_table(board)
     tables['_cases'] = leaderboard.case_table(board)
   return {
-    f'{group}{n}.csv': page.as_csv(table)
+    f'{group}{n}.csv': formatting.csv_table(table)
     for n, table in tables.items()
     if not table.empty
   }

@@ -111,24 +111,24 @@ class Cells:
     if self.is_text:
       found = read_numbers(cells.astype(object), marks)
       return None if found is None else self.checked(found)
-    odd = None
+    lists = isinstance(self.first, (list, np.ndarray))
     try:
-      if isinstance(self.first, (list, np.ndarray)):
-        lengths = cells.map(
-          lambda cell: np.size(cell) if cell is not None else 0
-        )
-        odd = (lengths != np.size(self.first)).to_numpy()
+      if lists:
         values = np.array(cells.tolist(), np.float64)
       else:
         values = cells.to_numpy(np.float64, na_value=np.nan)
       if cells.dtype.kind in 'mM':
         raise TypeError(f'{cells.dtype} is a time')
     except (TypeError, ValueError) as e:
+      odd = None
+      if lists:
+        sizes = cells.map(lambda cell: 0 if cell is None else np.size(cell))
+        odd = (sizes != np.size(self.first)).to_numpy()
       self.wrong(
         'numbers, words, images or lists of numbers of one length were '
         f'expected, got {self.first!r:.40} ({str(e)[:80]}); exclude it with '
         '--table_features.',
-        odd if odd is not None and odd.any() else None,
+        odd if np.any(odd) else None,
       )
     return self.checked(values)
 

@@ -291,12 +291,11 @@ def _read_source(
   return frame
 
 
-def read_as_empty(word: str) -> bool:
-  """Returns whether a word is that of an empty cell in CSV files."""
-  text = pandas.Series([word], name='word').to_csv(index=False)
-  return bool(
-    pandas.read_csv(io.StringIO(text), dtype=str)['word'].isna().any()
-  )
+def any_is_empty(words: Sequence[str]) -> bool:
+  """Returns whether one of some words is that of an empty cell in CSV files."""
+  text = pandas.DataFrame({'word': list(words)}).to_csv(index=False)
+  found = pandas.read_csv(io.StringIO(text), dtype=str)
+  return bool(found['word'].isna().any())
 
 
 def _read_csv(path: pathlib.Path, names: Names) -> pandas.DataFrame:

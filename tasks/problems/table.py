@@ -359,11 +359,7 @@ class Table(shared.Divided):
         self.thousands,
         self.image_size,
         self.drop_unlabelled,
-        [
-          name
-          for name in words
-          if any(map(tables.read_as_empty, schema.get(name, ())))
-        ],
+        [n for n in words if tables.any_is_empty(schema.get(n, ()))],
       ),
     )
 

@@ -198,4 +198,4 @@ def test_names_are_neither_commands_nor_formulas():
   )
   latex = formatting.latex_table(table.map(formatting.latex))
   assert r'1 & \textbackslash{}input\{x\} \\' in latex
-  assert page.as_csv(table).splitlines()[2:] == ["2,'=1+1", '-3,-1.5']
+  assert formatting.csv_table(table).splitlines()[2:] == ["2,'=1+1", '-3,-1.5']

@@ -254,16 +254,13 @@ def slots_of(
       argument,
       parameter.named(public, default=default),
     )
-    there = slots.get(public, slot)
-    both = *there.components, component
-    if there is not slot and (
-      both != optimizers.SIDES or there.parameter != slot.parameter
-    ):
-      raise LookupError(
-        f'{method.name} with {optimizer} has two hyperparameters {public!r}; '
-        'one of the builders needs another name for its own.'
-      )
-    if there is not slot:
+    if (there := slots.get(public)) is not None:
+      both = *there.components, component
+      if both != optimizers.SIDES or there.parameter != slot.parameter:
+        raise LookupError(
+          f'{method.name} with {optimizer} has two hyperparameters {public!r}; '
+          'one of the builders needs another name for its own.'
+        )
       # That of a class that both extend, such as clip_mode of BiClip.
       slot = dataclasses.replace(there, components=both)
     slots[public] = slot

@@ -491,13 +491,13 @@ def _calibrate(budget: Budget, target: float) -> float:
   return found
 
 
-def refuse_bounds(values: Mapping[str, Any], method: str, why: str) -> None:
+def refuse_bounds(values: Mapping[str, Any], what: str, why: str) -> None:
   """Raises `ParameterError` if sums leave out or clip updates.
 
   Args:
     values: A method's hyperparameters.
-    method: Its name.
-    why: Why it needs updates as they are.
+    what: What needs updates as they are.
+    why: Why it does.
   """
   for name, given in {
     'aggregator': values['aggregator'] in ROBUST,
@@ -506,7 +506,7 @@ def refuse_bounds(values: Mapping[str, Any], method: str, why: str) -> None:
   }.items():
     if given:
       raise parameters.ParameterError(
-        name, f'leave {{}} out with {{method}}: {why}.', method=method
+        name, f'leave {{}} out with {what}: {why}.'
       )
 
 

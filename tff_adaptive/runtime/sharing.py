@@ -1,6 +1,7 @@
 """Division of a cohort into parts of equal estimated work."""
 
 import heapq
+import itertools
 from collections.abc import Iterator, Sequence, Sized
 from typing import Any
 
@@ -72,14 +73,13 @@ def shares(work: Sequence[float], count: int) -> list[list[int]]:
     aggregates in the order of the shares are in the cohort's order. None is
     empty, so there are fewer than `count` for smaller cohorts.
   """
-  total = sum(max(size, 1.0) for size in work)
+  # A client of unknown size counts as some work.
+  sizes = [max(size, 1.0) for size in work]
+  total = sum(sizes)
   found: dict[int, list[int]] = {}
-  before = 0.0
-  for index, size in enumerate(work):
-    # By the middle of its work; of unknown size counts as some.
-    middle = before + max(size, 1.0) / 2
+  for index, end in enumerate(itertools.accumulate(sizes)):
+    middle = end - sizes[index] / 2
     found.setdefault(int(middle / total * count), []).append(index)
-    before += max(size, 1.0)
   return list(found.values())
 
 

@@ -70,7 +70,7 @@ class LastReceived(exchange.Exchange):
   'fedlesam',
   printed='FedLESAM',
   accepts={'client': methods.GRADIENTS_ALONE},
-  # Epochs are counted in examples, of which the perturbed pass has others.
+  # A wrapped optimizer sees no batches, by which epochs are counted.
   hides=('delay_unit', 'local_epochs'),
   client_words='SGD or any, with a fixed perturbation',
   server_words='any',

@@ -47,7 +47,7 @@ class SharpnessAware(wrapped.Wrapped):
   'fedsam',
   printed='FedSAM',
   accepts={'client': methods.GRADIENTS_ALONE},
-  # Epochs are counted in examples, of which the perturbed pass has others.
+  # A wrapped optimizer sees no batches, by which epochs are counted.
   hides=('delay_unit', 'local_epochs'),
   client_words='SGD or any, sharpness-aware',
   server_words='any',

@@ -35,7 +35,7 @@ def write(folder: pathlib.Path, board: leaderboard.Leaderboard) -> str:
   }
   contents = {
     'board.html': _render(board, main, apart, images).encode(),
-    'board.csv': as_csv(main).encode(),
+    'board.csv': formatting.csv_table(main).encode(),
     'board.tex': formatting.latex_table(main.map(formatting.latex)).encode(),
     **{
       f'{name}.{form}': image
@@ -90,13 +90,6 @@ def _render(
     workloads=leaderboard.workload_table(board),
     measures=leaderboard.measure_table(board),
   )
-
-
-def as_csv(table: pd.DataFrame) -> str:
-  """Formats a table of text as CSV."""
-  cells = table.map(formatting.spreadsheet_cell)
-  text: str = cells.to_csv(index=False, lineterminator='\n')
-  return text
 
 
 # Methods whose score is drawn against the budget: FedAvg and the first ones.

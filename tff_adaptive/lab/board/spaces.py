@@ -183,8 +183,10 @@ def parse(found: Any, name: str, method: str) -> Space:
   for flag, dimension in space.dimensions.items():
     for value in dimension.get('values', [0]):
       flags += value if isinstance(value, Mapping) else [flag]
-    low, high = (float(dimension.get(end, end == 'high')) for end in _BOUNDS)
-    if not low < high < math.inf or high / (low or 1) == math.inf:
+    if 'low' not in dimension:
+      continue
+    low, high = (float(dimension[bound]) for bound in _BOUNDS)
+    if not 1.0 < high / low < math.inf:
       raise errors.SettingsError(
         f'{name}: {flag!r} must have bounds with 0 < low < high, got '
         f'{dimension!r:.60}.'

@@ -225,9 +225,7 @@ def export(
   settings = dataclasses.replace(settings, task_options=options)
   with files.RunFolder(path) as folder:
     round_number, trained = _restore(settings, folder, which)
-  # A run that was killed may have rows of rounds after its last checkpoint.
-  rows = [row for row in run.rows if row['round'] <= round_number]
-  run = dataclasses.replace(run, rows=rows)
+  run = _up_to(run, round_number)
   if not diverged:
     _check_finite(trained, run, which)
   # pylint: disable=g-import-not-at-top
@@ -240,7 +238,7 @@ def export(
     'round': round_number,
     'which': which,
     'run': str(path.resolve()),
-    'results': _results(run, which, round_number),
+    'results': _results(run, which),
   }
   aside = target.with_name(f'.{target.name}.{os.getpid()}')
   try:
@@ -265,10 +263,22 @@ def export(
   return described
 
 
-def _results(
-  run: results.Run, which: str, round_number: int
-) -> dict[str, float]:
-  """Returns the results of the exported model, as `export` describes them."""
+def _up_to(run: results.Run, round_number: int) -> results.Run:
+  """Returns a run until the exported round.
+
+  One that was killed may have rows of rounds after its last checkpoint.
+  """
+  rows = [row for row in run.rows if row['round'] <= round_number]
+  return dataclasses.replace(run, rows=rows)
+
+
+def _results(run: results.Run, which: str) -> dict[str, float]:
+  """Returns the results of the exported model, as `export` describes them.
+
+  Args:
+    run: The run, `_up_to` the exported round.
+    which: As for `export`.
+  """
   if which == 'last':
     return run.measures()
   hparams = files.RunFolder(run.path).read_hparams() or {}
@@ -277,7 +287,6 @@ def _results(
   rows = (
     {name: value for name, value in row.items() if name.startswith(groups)}
     for row in reversed(run.rows)
-    if row['round'] <= round_number
   )
   return next(filter(None, rows), {})
 
@@ -326,6 +335,7 @@ def _restore(
   from tff_adaptive.lab.recording import records
   from tff_adaptive.lab.training import keras_files
   from tff_adaptive.lab.training import parts
+  from tff_adaptive.lab.training import reuse
   from tff_adaptive.lab.training.data import fingerprints
 
   experiment.set_runtime(settings)
@@ -334,7 +344,7 @@ def _restore(
     # Scaling, classes and vocabulary depend on the data.
     hparams = folder.read_hparams() or {}
     fingerprints.check_same(
-      hparams.get('data'), fingerprints.fingerprint(task), folder.path
+      hparams.get('data'), reuse.fingerprint(task), folder.path
     )
   # The task may have other clients, as its files may be elsewhere.
   built = experiment.build(settings, task, trains=False)

@@ -92,6 +92,13 @@ def latex_table(table: pd.DataFrame) -> str:
   return f'% \\usepackage{{booktabs}}\n{text}'
 
 
+def csv_table(table: pd.DataFrame) -> str:
+  """Formats a table as CSV, its text as `spreadsheet_cell` has it."""
+  cells = table.map(lambda v: spreadsheet_cell(v) if isinstance(v, str) else v)
+  text: str = cells.to_csv(index=False, lineterminator='\n')
+  return text
+
+
 def spreadsheet_cell(text: str) -> str:
   """Escapes text that a spreadsheet would take for a formula.
 

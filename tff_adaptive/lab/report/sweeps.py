@@ -53,10 +53,7 @@ def write_table(folder: pathlib.Path, table: pd.DataFrame) -> None:
   Text that a spreadsheet would take for a formula is prefixed with a quote,
   which `read_unfinished` removes.
   """
-  cells = table.map(
-    lambda v: formatting.spreadsheet_cell(v) if isinstance(v, str) else v
-  )
-  text = cells.to_csv(index=False, lineterminator='\n')
+  text = formatting.csv_table(table)
   files.write_atomically(table_path(folder), text.encode('utf-8'))
 
 

@@ -462,7 +462,7 @@ def _write_down(
   from tff_adaptive.lab.training.evaluation import validation
 
   # Entries that a resumed run may change, and that are then updated.
-  read = fingerprints.fingerprint(ready.task)
+  read = reuse.fingerprint(ready.task)
   current: dict[str, Any] = {
     'settings': settings.identity,
     'judged_by': ready.goal.column,

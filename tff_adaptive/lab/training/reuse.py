@@ -12,7 +12,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Mapping, MutableMapping
-from typing import Any, TypeVar
+from typing import Any, Optional, TypeVar
 
 import cachetools
 
@@ -174,6 +174,15 @@ def _get(
     return made
 
 
+def fingerprint(task: Any) -> Optional[str]:
+  """Returns the fingerprint of a task's data, read once."""
+  from tff_adaptive.lab.training.data import fingerprints  # pylint: disable=g-import-not-at-top
+
+  return beside(
+    task.datasets, 'fingerprint', lambda: fingerprints.fingerprint(task)
+  )
+
+
 def model_key(settings: settings_lib.Settings, task: Any) -> Hashable:
   """Returns the cache key of the graph of a task's model.
 
@@ -181,8 +190,6 @@ def model_key(settings: settings_lib.Settings, task: Any) -> Hashable:
     settings: The run's settings.
     task: Its `tff.simulation.baselines.BaselineTask`.
   """
-  from tff_adaptive.lab.training.data import fingerprints  # pylint: disable=g-import-not-at-top
-
   info = tasks.info(settings.task)
   outside: frozenset[str] = getattr(info.options, 'outside_graph', frozenset())
   options = {
@@ -196,14 +203,9 @@ def model_key(settings: settings_lib.Settings, task: Any) -> Hashable:
     for place in (info.place, *(options[name] for name in info.functions))
     if place
   ]
-  data = None
-  if info.model_from_data:
-    # Scales of labels and sizes of vocabularies follow from it.
-    data = beside(
-      task.datasets, 'fingerprint', lambda: fingerprints.fingerprint(task)
-    )
   return (
-    data,
+    # Scales of labels and sizes of vocabularies follow from the data.
+    fingerprint(task) if info.model_from_data else None,
     info.options,
     settings.task,
     tuple(options.items()),

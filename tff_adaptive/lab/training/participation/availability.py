@@ -144,10 +144,7 @@ def describe(settings: settings_lib.Settings) -> str:
     return ''
   parts = []
   mean = settings.client_seconds_per_example
-  kind = system_model_lib.KINDS.get(settings.client_devices or '')
-  spread = settings.client_speed_spread
-  if spread is None:
-    spread = kind.speed_spread if kind else 0.0
+  spread = system_model_lib.spread_of(settings)
   apart = f' (spread {spread:g})' if spread else ''
   if mean is not None:
     parts.append(
@@ -161,6 +158,7 @@ def describe(settings: settings_lib.Settings) -> str:
       f'gradient on average{apart}'
     )
   link = system_model_lib.link_of(settings)
+  kind = system_model_lib.KINDS.get(settings.client_devices or '')
   if link is not None and (kind is None or link != kind.link):
     parts.append(
       f'messages travel at {link.mbit_down:g} Mbit/s down and '

@@ -191,20 +191,27 @@ def system_model_of(
   if not is_asked(settings):
     return None
   per_step = settings.client_seconds_per_step
-  spread = settings.client_speed_spread
   kind = KINDS.get(settings.client_devices or '')
-  if kind is not None:
-    per_step = kind.seconds_per_step if per_step is None else per_step
-    spread = kind.speed_spread if spread is None else spread
+  if kind is not None and per_step is None:
+    per_step = kind.seconds_per_step
   return ClientSystemModel(
     seed=settings.seed,
     seconds_per_example=settings.client_seconds_per_example,
     seconds_per_step=per_step,
     gradients=settings.configuration.gradients_per_step,
     link=link_of(settings),
-    spread=spread or 0.0,
+    spread=spread_of(settings),
     dropout=settings.client_dropout or 0.0,
   )
+
+
+def spread_of(settings: settings_lib.Settings) -> float:
+  """Returns the spread of the speed of a run's clients."""
+  kind = KINDS.get(settings.client_devices or '')
+  spread = settings.client_speed_spread
+  if kind is not None and spread is None:
+    spread = kind.speed_spread
+  return spread or 0.0
 
 
 def link_of(settings: settings_lib.Settings) -> Optional[Link]:

@@ -11,6 +11,7 @@ from tff_adaptive import errors
 from tff_adaptive.lab.recording import hooks as hooks_lib
 from tff_adaptive.lab.sweep import flags
 from tff_adaptive.lab.sweep import launch
+from tff_adaptive.lab.sweep import study as study_lib
 from tff_adaptive.lab.training import experiment as train
 from tff_adaptive.lab.training.loop import stopping
 
@@ -182,8 +183,23 @@ def test_methods_are_searched_with_axes_of_their_own(tmp_path, ran):
 
 
 def test_a_search_of_few_values_tries_each_once(tmp_path, ran):
-  rows = go(tmp_path, _RATES, '--search=random', '--trials=30')
+  told = [_RATES, '--search=random', '--trials=30']
+  rows = go(tmp_path, *told)
   assert len(rows) == 9 == len(ran)
+  # Whoever starts the workers, and a later command, are told.
+  assert study_lib.Study(parse(tmp_path, *told)).left() == 0
+  more = [*told, '--trials=31']
+  assert study_lib.Study(parse(tmp_path, *more)).left() == 22
+
+
+def test_a_search_that_ends_early_repeats_the_best(tmp_path, ran):
+  rates = '--axis=client_learning_rate=0.01,0.1'
+  search = ['--search=random', '--trials=6', '--repeat_best=1,2']
+  rows = go(tmp_path, rates, *search)
+  assert [name for name, _ in ran[2:]] == [
+    f'client_learning_rate=0.1,seed={seed}' for seed in (1, 2)
+  ]
+  assert len(rows) == len(ran) == 4
 
 
 @pytest.mark.exhaustive

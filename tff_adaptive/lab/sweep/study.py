@@ -42,6 +42,8 @@ _MOST_REPEATED = 50
 _HALVING_FACTOR = 3
 # The attribute of a trial that describes its run.
 _RUN = 'run'
+# That of a study whose search has ended early: the number of trials asked for.
+_SPENT = 'spent'
 # Runs a point; given its trial, unless the pruner may not end it.
 Run = Callable[[grids.Point, Optional[optuna.trial.Trial]], outcomes.Outcome]
 
@@ -303,10 +305,13 @@ class Study:
 
   def _to_draw(self, rows: Mapping[str, outcomes.Row]) -> int:
     """Returns how many further configurations the search draws."""
-    if self._sweep.space is None or self._repeated >= _MOST_REPEATED:
+    trials = self._sweep.trials
+    if (
+      self._sweep.space is None or self._study.user_attrs.get(_SPENT) == trials
+    ):
       return 0
     drawn = sum(not row.repeat for row in rows.values())
-    return max(self._sweep.trials - drawn, 0)
+    return max(trials - drawn, 0)
 
   def left(self) -> int:
     """Returns how many runs can be started now, or are running."""
@@ -322,7 +327,8 @@ class Study:
 
     Returns:
       Whether a run was claimed; `None` if there is none to claim, and none
-      running elsewhere.
+      running elsewhere. Not `None` if a search has just ended early, after
+      which the best may be repeated.
     """
     rows = self._rows()
     states = {row.trial.state for row in rows.values()}
@@ -357,7 +363,7 @@ class Study:
           self._check_ours(trial)
           self._release(trial)
       raise
-    if self._repeated and not claimed:
+    if 0 < self._repeated < _MOST_REPEATED and not claimed:
       return self.run_next(run)  # At once: nothing else has to end first.
     return bool(claimed)
 
@@ -373,6 +379,9 @@ class Study:
         raise Ended  # The last waiting trial was claimed elsewhere meanwhile.
       point = self._sweep.space.draw(trial)
       self._repeated = self._repeated + 1 if point.name in rows else 0
+      if self._repeated >= _MOST_REPEATED:
+        # In the study, as other processes wait for what is left to draw.
+        self._study.set_user_attr(_SPENT, self._sweep.trials)
       if self._repeated:
         raise Ended
       trial.set_user_attr(_RUN, _described(point, repeat=False))

@@ -80,6 +80,15 @@ def test_a_run_that_ended_early_is_finished(tmp_path):
   assert not results.load(folder).finished
 
 
+def test_the_metric_is_that_of_the_evaluations(tmp_path):
+  """One that does not add up over batches has no column of training."""
+  folder = made_up.run(tmp_path, 'run', '--total_rounds=4')
+  metrics = folder / 'metrics.csv'
+  text = metrics.read_text().replace('validation/sparse', 'validation/max')
+  metrics.write_text(text)
+  assert results.load(folder).metric == 'max_categorical_accuracy'
+
+
 def test_all_runs_of_a_folder_and_one_that_is_not_finished(tmp_path):
   for seed in (0, 1):
     made_up.run(tmp_path, f'run{seed}', f'--seed={seed}', '--total_rounds=4')

@@ -7,6 +7,7 @@ import pytest
 
 from tff_adaptive.lab.report import results
 from tff_adaptive.lab.report import scores
+from tff_adaptive.lab.report import sections
 
 
 def test_rules_on_numbers():
@@ -62,6 +63,22 @@ def test_the_best_evaluation_is_the_best_finite_one():
     ]
     measured = scores.measures(rows, 'accuracy', 10)
     assert measured['best/metric'] == 0.9
+
+
+def test_rules_are_of_the_loss_without_a_metric():
+  losses = [9.0, 0.01, *[1.0] * 18, 0.5]
+  rows = [{'round': i, 'validation/loss': x} for i, x in enumerate(losses)]
+  measured = scores.measures(rows, None)
+  for rule, expected in (
+    ('best_round', 0.01),
+    ('last_evaluations', 0.95),
+    ('validation_metric', 0.75),
+  ):
+    assert scores.score(scores.RULES[rule], measured, None) == expected
+  criterion = sections.Criterion(scores.RULES['best_round'], None, False)
+  assert criterion.compared == ('best/loss', 'best validation loss')
+  criterion = sections.Criterion(scores.RULES['last_evaluations'], None, False)
+  assert criterion.compared[0] == 'recent/loss'
 
 
 def test_a_level_that_few_seeds_reach_is_not_reached_first():

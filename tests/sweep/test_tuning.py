@@ -190,6 +190,60 @@ def test_tunes_on_one_seed_and_repeats_the_best(tmp_path, ran, capsys):
   assert len(section.by_method['fedadam']) == 4
 
 
+def _section(folder):
+  found, complaints = runs.find(folder)
+  assert not complaints
+  (section,) = sections.sections(found)
+  return section, section.criterion(runs.rule_of(found))
+
+
+def test_of_equal_ones_results_are_those_of_the_repeated(tmp_path, ran):
+  rates = '--axis=client_learning_rate=1,0.01'  # As far from 0.1.
+  rows = launch.run(
+    parse(tmp_path, '--algorithm=fedavg', rates, '--repeat_best=1,2'),
+    stream=io.StringIO(),
+  )
+  scored = {r.name: r.outcome.measures['validation/metric'] for r in rows}
+  first, second = (
+    scored[f'client_learning_rate={rate},seed=0'] for rate in ('1', '0.01')
+  )
+  assert first == second and len(ran[0]) == 4
+  section, criterion = _section(tmp_path / 's')
+  best = criterion.best_of(section.by_method)['fedavg']
+  assert best.settings['client_learning_rate'] == 1.0 and best.seeds == '2'
+
+
+def test_what_diverges_in_its_last_round_has_no_result(
+  tmp_path, ran, monkeypatch, capsys
+):
+  done, _ = ran
+  rows_of = made_up.rows_of
+
+  def wild(settings, **more):
+    for row in rows_of(settings, **more):
+      last = row['round'] == settings.total_rounds
+      if last and settings.seed in (1, 2):
+        row = {'round': row['round'], 'train/loss': float('nan')}
+      yield row
+
+  monkeypatch.setattr(made_up, 'rows_of', wild)
+  told = ['--algorithm=fedavg', '--axis=client_learning_rate=0.1,1']
+  arguments = _told(tmp_path, [*told, '--repeat_best=1,2'])
+  assert main.main(['sweep', *arguments]) == 0
+  assert len(done) == 4
+  # All repeats of the best have diverged; that which chose it is no result.
+  section, criterion = _section(tmp_path / 's')
+  assert criterion.best_of(section.by_method) == {}
+  assert [c.seeds for c in section.by_method['fedavg']] == ['0 of 2', '1']
+  capsys.readouterr()
+  assert main.main(['report', str(tmp_path / 's')]) == 0
+  # Beside one that has not.
+  arguments = _told(tmp_path, [*told, '--repeat_best=1,2,3'])
+  assert main.main(['sweep', *arguments]) == 0
+  section, criterion = _section(tmp_path / 's')
+  assert criterion.best_of(section.by_method)['fedavg'].seeds == '1 of 3'
+
+
 def _told(root, told):
   return [
     *_SHARED,

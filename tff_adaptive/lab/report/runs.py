@@ -43,6 +43,8 @@ class Run:
     sweep: The sweep that the run belongs to, if any.
     directions: Whether higher is better, by metric, as far as the run or the
       caller says so.
+    lost: Whether its sweep counts it as diverged, failed or pruned, even if
+      that was in its last round.
   """
 
   path: pathlib.Path
@@ -53,6 +55,7 @@ class Run:
   )
   sweep: Optional[sweeps.SweepRecord] = None
   directions: Mapping[str, bool] = dataclasses.field(default_factory=dict)
+  lost: bool = False
 
   @property
   def tuned_on(self) -> Optional[int]:
@@ -83,11 +86,13 @@ class Run:
   @property
   def finished(self) -> bool:
     """Whether the run has ended, possibly before its last round."""
-    return self.rounds == self.settings['total_rounds'] or any(
-      # Only the final model is evaluated on the test split.
-      column.startswith('test/')
-      for row in self.rows[-1:]
-      for column in row
+    return (
+      not self.lost
+      and (
+        self.rounds == self.settings['total_rounds']
+        # Only the final model is evaluated on the test split.
+        or any(c.startswith('test/') for row in self.rows[-1:] for c in row)
+      )
     )
 
   @functools.cached_property
@@ -98,8 +103,12 @@ class Run:
   @functools.cached_property
   def metric(self) -> Optional[str]:
     """The task's first metric besides the loss, if it has one."""
-    train = [c for c in self.columns if c.startswith('train/')]
-    return metric_names.main_metric({c.partition('/')[2]: None for c in train})
+    for split in ('validation', 'train'):
+      found = [c for c in self.columns if c.startswith(f'{split}/')]
+      if found:
+        names = [column.partition('/')[2] for column in found]
+        return metric_names.main_metric(dict.fromkeys(names))
+    return None
 
   @property
   def rises(self) -> Optional[bool]:
@@ -322,4 +331,12 @@ def find(
       found.append(load(path.parent, directions))
     except errors.SettingsError as e:
       complaints.append(str(e))
-  return found, complaints
+  lost: set[pathlib.Path] = set()
+  for place in {run.path.resolve().parent for run in found if run.sweep}:
+    try:
+      lost |= {place / name for name in sweeps.read_lost(place.parent)}
+    except errors.SettingsError as e:
+      complaints.append(str(e))
+  return [
+    dataclasses.replace(run, lost=run.path.resolve() in lost) for run in found
+  ], complaints

@@ -26,13 +26,15 @@ class SelectionRule:
     name: The name, as accepted by --select.
     help: A description with its source.
     measure: The measure, one of those of `measures`.
-    of_loss: Whether the measure is a loss rather than the task's metric.
   """
 
   name: str
   help: str
   measure: str
-  of_loss: bool = False
+
+  def of_task(self, metric: Optional[str]) -> str:
+    """Returns the measure; that of the loss in a task without a metric."""
+    return self.measure if metric else self.measure.replace('/metric', '/loss')
 
 
 _AT_THE_END = (
@@ -46,7 +48,6 @@ RULES: Mapping[str, SelectionRule] = {
       'train_loss',
       f'lowest mean of the training loss {_AT_THE_END} (Reddi et al.)',
       'train/loss',
-      of_loss=True,
     ),
     SelectionRule(
       'train_metric',
@@ -70,7 +71,6 @@ RULES: Mapping[str, SelectionRule] = {
       "lowest training loss in the last round (Mukherjee et al.'s convex "
       'problems)',
       'last/loss',
-      of_loss=True,
     ),
     SelectionRule(
       'last_evaluations',
@@ -274,7 +274,8 @@ def measures(
   Returns:
     Means over the last rounds (`window`) of train/loss, train/metric,
     validation/loss and validation/metric; last/loss, best/metric and
-    recent/metric as defined by the rules; test/loss and test/metric; megabytes
+    recent/metric as defined by the rules, or best/loss and recent/loss in a
+    task without a metric; test/loss and test/metric; megabytes
     and virtual_seconds of the whole run; first_seconds until the end of the
     first round, which is traced, and seconds after it. Missing measures are
     left out.
@@ -299,15 +300,16 @@ def measures(
   if losses:
     result['last/loss'] = losses[-1]
   # The first row belongs to the untrained model.
-  values = column(rows[1:], f'validation/{metric}')
+  values = column(rows[1:], f'validation/{metric or "loss"}')
   if values:
+    kind = 'metric' if metric else 'loss'
     if rises is None:
       rises = metric_names.higher_is_better(metric)
     # As `recording.best` has it: a metric may be 0 / 0 at first.
     known = [value for value in values if math.isfinite(value)] or values
     if rises is not None:
-      result['best/metric'] = (max if rises else min)(known)
-    result['recent/metric'] = mean(values[-10:])
+      result[f'best/{kind}'] = (max if rises else min)(known)
+    result[f'recent/{kind}'] = mean(values[-10:])
   for kind, name in (('loss', 'loss'), ('metric', metric)):
     if f'test/{name}' in rows[-1]:
       result[f'test/{kind}'] = rows[-1][f'test/{name}']
@@ -363,12 +365,8 @@ def score(
     SettingsError: If the rule needs the direction of the metric, and it is not
       known.
   """
-  measure = rule.measure
-  of_loss = rule.of_loss or metric is None
-  if metric is None and not rule.of_loss:
-    measure = (
-      f'{"train" if measure.startswith("train/") else "validation"}/loss'
-    )
+  measure = rule.of_task(metric)
+  of_loss = measure.endswith('/loss')
   if not of_loss and rises is None:
     rises = metric_names.require_direction(metric)
   value = values.get(measure, math.nan)

@@ -64,6 +64,11 @@ class Configuration:
     )
 
   @property
+  def only_chosen(self) -> bool:
+    """Whether its results are those that it is selected by in a sweep."""
+    return bool(self.runs) and all(run.chose for run in self.runs)
+
+  @property
   def federated(self) -> bool:
     """Whether its method trains on clients, not on pooled data."""
     return methods.has_clients(self.method.partition(' ')[0])
@@ -150,13 +155,15 @@ class Criterion:
     compared by validation, as in Reddi et al.
     """
     words = {
-      'best/metric': f'best validation {self.quality}',
-      'recent/metric': f'{self.label}, last 10 evaluations',
-      'last/loss': 'training loss in the last round',
+      'best': f'best validation {self.quality}',
+      'recent': f'{self.label}, last 10 evaluations',
+      'last': 'training loss in the last round',
     }
-    if self.rule.measure in words:
-      return self.rule.measure, words[self.rule.measure]
-    return self.measure, self.label
+    measure = self.rule.of_task(self.metric)
+    kind, _, _ = measure.partition('/')
+    return (
+      (measure, words[kind]) if kind in words else (self.measure, self.label)
+    )
 
   def comparison(self, best: Best) -> tuple[str, bool]:
     """Returns the measure of `compared`, and whether more is better."""
@@ -177,7 +184,7 @@ class Criterion:
 
   def score(self, configuration: Configuration) -> list[float]:
     """Scores a configuration's runs; lower is better."""
-    if not configuration.complete or not configuration.runs:
+    if not configuration.complete:
       return [math.inf]
     return [
       scores.score(
@@ -193,11 +200,14 @@ class Criterion:
   def best(
     self, configurations: Sequence[Configuration]
   ) -> Optional[Configuration]:
-    """Returns the best configuration under the rule."""
-    chosen = scores.best(
-      {i: self.score(c) for i, c in enumerate(configurations)}
-    )
-    return None if chosen is None else configurations[chosen]
+    """Returns the best configuration under the rule; `None` if it has no run.
+
+    Of equal ones it is that which a sweep has repeated on other seeds.
+    """
+    ordered = sorted(configurations, key=lambda c: c.only_chosen)
+    chosen = scores.best({i: self.score(c) for i, c in enumerate(ordered)})
+    best = None if chosen is None else ordered[chosen]
+    return best if best and best.runs else None
 
   def best_of(
     self, by_method: Mapping[str, Sequence[Configuration]]
@@ -324,7 +334,7 @@ def _configuration(method: str, same: Sequence[results.Run]) -> Configuration:
   same = list(by_seeds.values())
   chosen_by = [run for run in same if run.chose] or list(same)
   others = [run for run in same if not run.chose]
-  if not any(run.finished for run in others):
+  if not any(run.finished or run.lost for run in others):
     others = chosen_by
   return Configuration(
     method,

@@ -16,8 +16,11 @@ from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import formatting
 from tff_adaptive.lazy import pandas as pd
 
-# The status of a finished run.
+# The final status of a run.
 FINISHED = 'finished'
+DIVERGED = 'diverged'
+FAILED = 'failed'
+PRUNED = 'pruned'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,3 +95,16 @@ def read_unfinished(folder: pathlib.Path) -> list[tuple[str, str, str]]:
     table = table[table['status'] != FINISHED]
     found = table[['name', 'status', 'reason']].map(formatting.spreadsheet_text)
     return list(found.itertuples(index=False, name=None))
+
+
+def read_lost(folder: pathlib.Path) -> set[str]:
+  """Reads the names of runs that have ended without a result.
+
+  Raises:
+    SettingsError: If the table is damaged.
+  """
+  return {
+    name
+    for name, status, _ in read_unfinished(folder)
+    if status in (DIVERGED, FAILED, PRUNED)
+  }

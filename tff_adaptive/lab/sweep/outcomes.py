@@ -17,10 +17,8 @@ from tff_adaptive.lazy import pandas as pd
 # The status of a run.
 WAITING = 'waiting'
 RUNNING = 'running'
-FINISHED = sweeps.FINISHED
-DIVERGED = 'diverged'
-FAILED = 'failed'
-PRUNED = 'pruned'
+FINISHED, DIVERGED = sweeps.FINISHED, sweeps.DIVERGED
+FAILED, PRUNED = sweeps.FAILED, sweeps.PRUNED
 # Final statuses.
 OVER = (FINISHED, DIVERGED, FAILED, PRUNED)
 # Columns of numbers in the sweep's table.
@@ -31,6 +29,9 @@ MEASURES = (
   'validation/metric',
   'best/metric',
   'recent/metric',
+  # In a task without a metric.
+  'best/loss',
+  'recent/loss',
   'last/loss',
   'test/loss',
   'test/metric',
@@ -124,7 +125,7 @@ def write_table(folder: pathlib.Path, rows: Sequence[Row]) -> None:
   measures = [
     name
     for name in MEASURES
-    if not name.startswith('virtual')
+    if not name.startswith(('virtual', 'best/loss', 'recent/loss'))
     or any(name in row.outcome.measures for row in rows)
   ]
   rest = ['status', 'reason', 'rounds', 'metric', *measures]

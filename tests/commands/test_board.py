@@ -159,6 +159,7 @@ _REFUSED = [
     'fedsps does not use',
   ),
   (['board', 'verify'], 'verify ENTRY.npz'),
+  (['board', 'verify', 'other.npz', '--quick'], '--quick would be ignored'),
   (['board', 'verify', 'older.npz'], 'no runs in the form of now'),
   (['board', 'verify', 'other.npz'], 'cannot be read as an entry'),
   (['board', 'baselines', '--methods=fedavg'], 'leave --methods out'),

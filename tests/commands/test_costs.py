@@ -164,3 +164,11 @@ def test_the_command(capsys):
   assert head.startswith('method') and len(head) == len(row)
   assert row.split()[6:8] == ['3.001', '3'] and row.split()[-2:] == ['1', '1']
   assert other.split() == ['fedbn', 'not', 'for', 'this', 'model']
+
+
+@pytest.mark.parametrize(
+  'words', [['--dp_clip_norm=1'], ['--dp_clip_norm=1', '--methods=fedavg']]
+)
+def test_hyperparameters_of_no_method_are_refused(words):
+  with pytest.raises(errors.SettingsError, match='--dp_clip_norm=1 would be'):
+    costs.main(words)

@@ -213,6 +213,7 @@ def test_settings_come_back_from_what_a_run_wrote(tmp_path, arguments):
     (['run'], 'takes'),
     (['nowhere', 'new'], 'is no folder'),
     (['run', 'run'], 'already exists'),
+    (['run', '.'], 'is the current folder'),
     (['old', 'new'], 'another version'),
     (['run', 'new', '--what'], 'no flag --what'),
   ],

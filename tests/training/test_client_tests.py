@@ -4,6 +4,7 @@ import csv
 import dataclasses
 
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -327,3 +328,12 @@ def test_clients_held_out_for_validation_are_no_clients_to_test(tmp_path):
   splits = validation.build(settings, datasets)
   assert isinstance(splits.validation(0), list)
   assert tf.nest.flatten(splits.validation(0)[0])
+
+
+def test_what_is_not_known_of_clients_is_left_out():
+  known = {'mine/mean': 1.0, 'mine/std': 2.0, 'clients': 4.0}
+  (line,) = train._clients(pd.Series(known), '')
+  assert line == 'clients  mine 1 (std 2) over 4'
+  del known['mine/std']
+  (line,) = train._clients(pd.Series(known), '')
+  assert line == 'clients  mine 1 over 4'

@@ -40,7 +40,8 @@ def verify(
     The exit code: 1 if a run gives something else.
 
   Raises:
-    SettingsError: If files that the runs read are missing or damaged.
+    SettingsError: If the method refuses the entry's trials, or files that the
+      runs read are missing or damaged.
   """
   known = {n: r for of in entry.records.values() for n, r in of.items()}
   groups: dict[Any, list[str]] = {}
@@ -63,6 +64,7 @@ def verify(
     made = runner.Runner(
       entry.submission, chosen, pathlib.Path(folder), options, shared
     )
+    made.check(entry.protocol)
     made.check_files()
     for key in drawn:
       maker = entry.made[key[0]]['made_with']

@@ -31,6 +31,9 @@ recorded runs are reused. `board baselines` makes the targets, `board verify`
 repeats a random twentieth of an entry."""
 _flag = parameters.Parameter
 _OF_SWEEPS = ('workers', 'retry_failed')
+_NOT_OF_VERIFY = (
+  'methods', 'workloads', 'quick', 'space', 'recorded_dir', 'output_dir'
+)  # fmt: skip
 
 
 def build_options() -> options_lib.Options:
@@ -120,6 +123,12 @@ def main(arguments: Sequence[str]) -> int:
       f'{" ".join(words)!r}.'
     )
   if command == 'verify':
+    for name in _NOT_OF_VERIFY:
+      if values[name] != build_options().split([])[0][name]:
+        raise errors.SettingsError(
+          f'--{name} would be ignored: board verify repeats a random part of '
+          'the runs of its entry, as they were made.'
+        )
     # The only module that is imported is the one that the user names.
     if values['algorithm'] is not None:
       _import_method(values['algorithm'])

@@ -41,6 +41,12 @@ def main(arguments: Sequence[str]) -> int:
   settings = parser.resolve(given).settings
   choices = {'algorithm', 'client_optimizer', 'server_optimizer', 'preset'}
   chosen = bool(choices & {*given})
+  if not chosen and (alone := [n for n in given if parser.tunes(n)]):
+    raise errors.SettingsError(
+      f'--{alone[0]}={given[alone[0]]} would be ignored, as methods are '
+      'measured with their defaults; name the method that it configures with '
+      '--algorithm.'
+    )
   names = (values['methods'] or ','.join(algorithms.names())).split(',')
   for name in names:
     if name not in algorithms.names():

@@ -206,6 +206,11 @@ def export(
     RunError: If `target` cannot be written.
   """
   run = results.load(path)
+  if target.exists() and target.samefile('.'):
+    raise errors.SettingsError(
+      f'{target} is the current folder, in whose place the export would be '
+      'put; give a new folder.'
+    )
   if target.exists() and (not target.is_dir() or list(target.iterdir())):
     raise errors.SettingsError(f'{target} already exists; give a new folder.')
   if formatting.printable(str(target)) != str(target):

@@ -211,13 +211,16 @@ def _clients(last: Any, when: str) -> list[str]:
   name = metric_names.main_metric(dict.fromkeys(found)) or 'loss'
   if name not in found:
     return []
-  mean, spread, worst = (
-    formatting.number(last[f'{name}/{part}'])
-    for part in ('mean', 'std', 'worst_decile')
+  # One that is not finite is left out, and the worst of no known direction.
+  spread = ', '.join(
+    f'{words} {formatting.number(last[column])}'
+    for part, words in (('std', 'std'), ('worst_decile', 'worst tenth'))
+    if (column := f'{name}/{part}') in last
   )
+  mean = formatting.number(last[f'{name}/mean'])
   return [
-    f'clients  {metric_names.short(name)} {mean} (std {spread}, worst tenth '
-    f'{worst}) over {last["clients"]:,.0f}{when}'
+    f'clients  {metric_names.short(name)} {mean}{spread and f" ({spread})"} '
+    f'over {last["clients"]:,.0f}{when}'
   ]
 
 

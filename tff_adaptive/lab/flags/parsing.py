@@ -69,6 +69,10 @@ class Flags(options.Options):
     """Returns the type of a flag's values."""
     return self._table.find(name).parameter.kind
 
+  def tunes(self, name: str) -> bool:
+    """Returns whether a flag is a hyperparameter of methods or optimizers."""
+    return name in self._table.algorithm
+
   def parse(self, arguments: Sequence[str]) -> Parsed:
     """Parses a command line.
 

@@ -205,17 +205,12 @@ class TableEncoding(Encoding):
       [cells[:, j] for j, is_words in enumerate(of_words) if is_words],
     )
 
-  def fitted(
-    self, schema: columns_lib.Schema, *, standardize: bool
-  ) -> list[str]:
+  def fitted(self, schema: columns_lib.Schema) -> list[str]:
     """Describes what `fit` computed from examples, and how to avoid it."""
     missing = [c for c in self.columns if c.name not in schema]
     words = [c.name for c in missing if c.kind == 'words']
-    numbers = [
-      c.name
-      for c in missing
-      if c.kind != 'words' and (standardize or c.missing)
-    ]
+    # Even of numbers that are not standardized, for cells that are empty.
+    numbers = [c.name for c in missing if c.kind != 'words']
     told = []
     if numbers:
       told.append(
@@ -326,8 +321,9 @@ def _with_schema(
 class TextEncoding(Encoding):
   """Encoder of a text column to tokens.
 
-  Words are runs of letters and digits, in lower case. Token 0 is padding, 1 an
-  unknown word or a text without words, and words are from 2.
+  Words are runs of letters, their marks and digits, in lower case. Token 0 is
+  padding, 1 an unknown word or a text without words, and words are from 2, or
+  from 1 if they are hashed.
 
   Attributes:
     size: Number of tokens, including those of padding and unknown words.
@@ -392,7 +388,7 @@ class TextEncoding(Encoding):
 
 def _plain(rows: tf.Tensor) -> tf.Tensor:
   lower = tf.strings.lower(rows, encoding='utf-8')
-  return tf.strings.regex_replace(lower, r'[^\pL\pN]+', ' ')
+  return tf.strings.regex_replace(lower, r'[^\pL\pN\pM]+', ' ')
 
 
 def _vectorization(

@@ -124,7 +124,11 @@ Rule = Literal[
   'continuous',
 ]
 # Rules whose client sizes are set by other options.
-_SIZED = {'lda', 'iid', 'classes', 'inner_dirichlet', 'continuous'}
+_SIZED = ('classes', 'continuous', 'iid', 'inner_dirichlet', 'lda')
+_BY_ALPHA = ('dirichlet', 'inner_dirichlet', 'lda', 'pam')
+_BY_CLASSES = ('classes', 'lognormal', 'pathological')
+# Clients of the data themselves.
+_GIVEN = ('native', 'writers')
 
 
 class Divided(Options):
@@ -222,10 +226,15 @@ class Divided(Options):
 
   def check(self) -> None:
     """Raises `ParameterError` for options that the partition would ignore."""
-    rule, sized = self.partition, self.partition in _SIZED | {None}
-    lognormal = 'lognormal' in (rule, self.sizes)
+    rule: Any = self.partition
+    lognormal, made = 'lognormal' in (rule, self.sizes), rule not in _GIVEN
     for name, told, used in (
-      ('sizes', '{partition} to be one of {sized}', sized),
+      ('alpha', _one_of(_BY_ALPHA), rule in (None, *_BY_ALPHA)),
+      ('classes_per_client', _one_of(_BY_CLASSES), rule in _BY_CLASSES),
+      ('num_clients', 'another {partition}', made),
+      ('examples_per_client', 'another {partition}', made),
+      ('smallest_client', 'another {partition}', made and rule != 'pam'),
+      ('sizes', _one_of(_SIZED), rule in (None, *_SIZED)),
       (
         'size_skew',
         '{sizes}=dirichlet, or lognormal sizes',
@@ -247,5 +256,12 @@ class Divided(Options):
           name,
           '{}={given} would be ignored: it needs ' + told + '.',
           given=value,
-          **({'sized': ', '.join(sorted(_SIZED))} if name == 'sizes' else {}),
         )
+
+  def check_data(self, files: Sequence[str]) -> Optional[int]:
+    clients = super().check_data(files)
+    return None if self.partition in _GIVEN else clients
+
+
+def _one_of(rules: Sequence[str]) -> str:
+  return f'{{partition}} to be one of {", ".join(rules)}'

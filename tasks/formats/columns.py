@@ -153,6 +153,8 @@ class Cells:
     Raises:
       DataError: If they look like numbers or times, are too many or too long.
     """
+    if isinstance(self.first, (list, dict, np.ndarray)):
+      self.wrong(f'one word a row was expected, got {self.first!r:.40}.')
     words = clean(self.cells)
     found = words[words != '']
     distinct = pandas.Series(sorted(set(found)), dtype=object)
@@ -191,7 +193,9 @@ class Cells:
     """Returns texts [rows], '' for empty cells, and the column."""
     if not self.is_text:
       self.wrong(f'text was expected, got {type(self.first).__name__}.')
-    texts = self.cells.astype(object).fillna('').to_numpy()
+    # A file of a folder may have numbers.
+    known = self.cells.astype(object).map(_composed, na_action='ignore')
+    texts = known.fillna('').to_numpy()
     missing = sum(not text.strip() for text in texts)
     return texts, Column(self.name, 'text', missing=missing)
 
@@ -230,11 +234,15 @@ def clean(cells: pandas.Series) -> pandas.Series:
       cell = int(cell)
     if isinstance(cell, bytes):
       cell = cell.decode('utf-8', 'backslashreplace')
-    return unicodedata.normalize('NFC', str(cell)).strip()
+    return _composed(cell).strip()
 
   known = pandas.Series(cells.unique()).dropna()
   table = {cell: word(cell) for cell in known}
   return cells.astype(object).map(table).fillna('').astype(object)
+
+
+def _composed(cell: Any) -> str:
+  return unicodedata.normalize('NFC', str(cell))
 
 
 def _are_times(words: pandas.Series) -> bool:
@@ -318,6 +326,17 @@ def names_of(
     for same in alike.values()
     if len(same) > 1
   ]
+  # '1.0' is '1', but '1.10' may be a code, and '01' an id.
+  merged = [
+    word
+    for word, one in table.items()
+    if one not in (word, re.sub(r'\.0*$', '', word))
+  ]
+  if merged:
+    notes.append(
+      f'The {what} {listed(merged)} are numbers that others have in fewer '
+      'digits, and count as these; letters before them make them words.'
+    )
   return words.map(table), notes
 
 
@@ -387,7 +406,12 @@ def read_words(path: str, most: int) -> tuple[str, ...]:
   """
   with data_files.reading(pathlib.Path(path), 'list of words'):
     text = pathlib.Path(path).read_text(encoding='utf-8')
-  words = tuple(dict.fromkeys(text.lower().split()))[:most]
+  # As texts are split.
+  letters = [
+    letter if unicodedata.category(letter)[0] in 'LNM' else ' '
+    for letter in _composed(text).lower()
+  ]
+  words = tuple(dict.fromkeys(''.join(letters).split()))[:most]
   if not words:
     raise data_files.DataError(f'{path} has no words; one per line is needed.')
   return words

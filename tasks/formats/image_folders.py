@@ -15,7 +15,7 @@ LABEL, CLIENT, IMAGE = 'label', 'client', 'image'
 _NO_DATA = {'thumbs.db', 'desktop.ini'}
 
 
-def _children(path: pathlib.Path) -> list[pathlib.Path]:
+def children(path: pathlib.Path) -> list[pathlib.Path]:
   """Returns a folder's files and folders by name, without hidden ones."""
   return sorted(
     p
@@ -26,12 +26,12 @@ def _children(path: pathlib.Path) -> list[pathlib.Path]:
 
 def folders(path: pathlib.Path) -> list[pathlib.Path]:
   """Returns a folder's folders by name, without hidden ones."""
-  return [p for p in _children(path) if p.is_dir()]
+  return [p for p in children(path) if p.is_dir()]
 
 
 def _images(path: pathlib.Path) -> list[pathlib.Path]:
   return [
-    p for p in _children(path) if p.suffix.lower() in SUFFIXES and p.is_file()
+    p for p in children(path) if p.suffix.lower() in SUFFIXES and p.is_file()
   ]
 
 
@@ -79,9 +79,9 @@ def read(root: pathlib.Path) -> tuple[pandas.DataFrame, list[str]]:
   if deep:
     classes = [c for client in folders(root) for c in folders(client)]
   rows: list[dict[str, Any]] = []
-  skipped = [p for p in _children(root) if p.is_file()]
+  skipped = [p for p in children(root) if p.is_file()]
   for folder in classes:
-    skipped += [p for p in set(_children(folder)) - set(_images(folder))]
+    skipped += [p for p in set(children(folder)) - set(_images(folder))]
     for path in _images(folder):
       with data_files.reading(path, 'image'):
         content = path.read_bytes()

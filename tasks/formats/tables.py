@@ -12,6 +12,7 @@ import csv
 import dataclasses
 import functools
 import io
+import itertools
 import pathlib
 import re
 import warnings
@@ -139,10 +140,18 @@ def _sources(path: pathlib.Path) -> list[_Source]:
     folder = False
   if not folder or arrow.is_saved(path):
     return [_Source(path)]
-  files = sorted(path.glob('*.csv')) or sorted(
-    p for p in path.iterdir() if p.suffix in data_files.ARROW
-  )
-  found = files or image_folders.folders(path)
+  children, folders = image_folders.children(path), image_folders.folders(path)
+  tables = [p for p in children if p.suffix.lower() == '.csv']
+  others = [p for p in children if p.suffix in data_files.ARROW]
+  files = tables or others
+  if tables and others:
+    _beside(path, tables[0], others[0], 'and is of another kind')
+  for split in (f for f in folders if files and _split_of(f)):
+    _beside(path, files[0], split, 'and is a folder named like a split')
+  for one, other in itertools.pairwise(sorted(files, key=lambda p: p.stem)):
+    if one.stem == other.stem:
+      _beside(path, one, other, 'and would be the same client or split')
+  found = files or folders
   splits = [_split_of(p) for p in found]
   named = [p for p, split in zip(found, splits, strict=True) if split]
   if named and (files or len(named) == len(found) or not _has_classes(path)):
@@ -179,6 +188,15 @@ def _sources(path: pathlib.Path) -> list[_Source]:
   return [_Source(path)]
 
 
+def _beside(
+  path: pathlib.Path, one: pathlib.Path, other: pathlib.Path, told: str
+) -> NoReturn:
+  _wrong(
+    path,
+    f'{other.name} is beside {one.name} {told}; move or rename one of them.',
+  )
+
+
 def _has_classes(path: pathlib.Path) -> bool:
   """Returns whether a folder's folders have images themselves."""
   return all(
@@ -201,9 +219,14 @@ def read(path: pathlib.Path, names: Names) -> Examples:
     if names.text is not None:
       names = dataclasses.replace(names, features=[names.text])
     client = names.client or DEFAULT_CLIENT
-    if source.client is not None and client not in frame.columns:
+    if source.client and not names.client and client not in frame.columns:
       frame[client] = source.client
     frames.append(frame)
+  guessed = _guessed(frames)
+  plain = dataclasses.replace(names, words=[*names.words, *guessed])
+  for source, frame in zip(sources, frames, strict=True):
+    if _is_csv(source.path) and (mine := [n for n in guessed if n in frame]):
+      frame[mine] = _read_csv(source.path, plain)[mine]
   if client in frames[[s.split for s in sources].index('train')].columns:
     for source, frame in zip(sources, frames, strict=True):
       if source.split != 'train' and client not in frame.columns:
@@ -261,6 +284,17 @@ def read(path: pathlib.Path, names: Names) -> Examples:
   )
 
 
+def _guessed(frames: Sequence[pandas.DataFrame]) -> list[str]:
+  """Returns the columns that are numbers in one file, and words in another.
+
+  Pandas decides file by file what 'TRUE' or '007' is.
+  """
+  is_numeric = pandas.api.types.is_numeric_dtype
+  names = dict.fromkeys(name for frame in frames for name in frame)
+  kinds = {n: {is_numeric(f[n]) for f in frames if n in f} for n in names}
+  return [name for name, found in kinds.items() if len(found) > 1]
+
+
 def _read_source(
   path: pathlib.Path, names: Names, notes: list[str]
 ) -> pandas.DataFrame:
@@ -269,7 +303,7 @@ def _read_source(
     frame = _read_archive(path)
   elif path.suffix in data_files.ARROW:
     frame = arrow.read(path)
-  elif not path.is_dir():
+  elif _is_csv(path):
     frame = _read_csv(path, names)
   elif arrow.is_saved(path):
     frame = arrow.read_saved(path)
@@ -289,6 +323,11 @@ def _read_source(
     if name in frame.columns:
       frame[name] = frame[name].replace(r'^\s*$', np.nan, regex=True)
   return frame
+
+
+def _is_csv(path: pathlib.Path) -> bool:
+  of_others = path.suffix in ('.npz', *data_files.ARROW)
+  return not of_others and not path.is_dir()
 
 
 def any_is_empty(words: Sequence[str]) -> bool:
@@ -415,6 +454,8 @@ def _features(
         )
   if not features:
     _wrong(path, 'it has no column for features.')
+  if names.label in features:
+    _wrong(path, f'the column {names.label!r} is the label, and no feature.')
   for name in names.words:
     if name not in features:
       _wrong(
@@ -488,7 +529,7 @@ def _convert(
     texts, column = cells(names.text).texts()
     nothing = np.zeros([count, 0])
     return (column,), nothing, pandas.DataFrame({names.text: texts})
-  plain = features.select_dtypes(['number', 'bool'])
+  plain = features.select_dtypes(['number', 'bool'], exclude=['timedelta'])
   plain = plain.drop(columns=[n for n in names.words if n in plain])
   values = plain.to_numpy(np.float64, na_value=np.nan)
   missing = np.isnan(values).sum(axis=0)
@@ -502,6 +543,11 @@ def _convert(
   }
   others = [cells(name) for name in features if name not in blocks]
   words = {}
+  if names.image_size and not any(source.is_image for source in others):
+    raise data_files.DataError(
+      f'--table_image_size={names.image_size} would be ignored: no column has '
+      'images.'
+    )
   for source in others:
     name, forced = source.name, source.name in names.words
     if source.is_image and not forced:

@@ -457,6 +457,13 @@ class Cifar100Image(shared.Divided):
         'is native.',
         given=self.feature_skew,
       )
+    usual = parameters.parameters_of(Cifar100Image)['beta'].default
+    if self.partition != 'pam' and self.beta != usual:
+      raise parameters.ParameterError(
+        'beta',
+        '{}={given} would be ignored: it needs {partition}=pam.',
+        given=self.beta,
+      )
 
   def create(self) -> tff.simulation.baselines.BaselineTask:
     options = self.values

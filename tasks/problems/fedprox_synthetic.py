@@ -64,6 +64,7 @@ class FedProxSynthetic(shared.Options):
     sizes = np.minimum(drawn, self.largest_client).astype(np.int64)
     made = [_client(rng, size, self.alpha, self.beta) for size in sizes]
     tests = np.maximum(np.round(_TEST_SHARE * sizes), 1).astype(np.int64)
+    tests = np.minimum(tests, sizes - 1)  # A client trains on one at least.
     train, test = (
       dict(
         x=np.concatenate([x[part] for (x, _), part in zip(made, parts)]),

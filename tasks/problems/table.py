@@ -33,8 +33,7 @@ from tff_adaptive.lazy import tff
 
 # Tokens of padding, of unknown words, and of at least one word.
 _VocabularySize = Annotated[int, parameters.Range(low=3)]
-# Partitions with a concentration, and options for partitions only.
-_BY_ALPHA = ('lda', 'dirichlet', 'inner_dirichlet')
+# Options for partitions only.
 _ONLY_DIVIDED = (
   'num_clients',
   'alpha',
@@ -251,13 +250,6 @@ class Table(shared.Divided):
           '{}={given} would be ignored: the synthetic table is numeric.',
           given=getattr(self, name),
         )
-    if self.alpha is not None and self.partition not in (None, *_BY_ALPHA):
-      raise parameters.ParameterError(
-        'alpha',
-        '{}={given} would be ignored: {partition}={rule}.',
-        given=self.alpha,
-        rule=self.partition,
-      )
 
   def check_data(self, files: Sequence[str]) -> int:
     del files
@@ -270,6 +262,14 @@ class Table(shared.Divided):
     schema = columns.read_schema(self.schema)
     synthetic = self.data == 'synthetic'
     examples = _made_up(self.seed) if synthetic else self._read(schema)
+    known = {self.label, self.client, self.time, tables.DEFAULT_CLIENT}
+    known |= {column.name for column in examples.columns}
+    strange = sorted({*schema} - known)
+    if strange and self.features is None and not synthetic:
+      raise data_files.DataError(
+        f'--table_schema: there is no column {strange[0]!r}; the features are '
+        f'{columns.listed(c.name for c in examples.columns)}.'
+      )
     labels, classes, notes = _labels(examples, self, schema.get(self.label))
     who, told = _clients(examples, labels, self.values)
     return _Loaded(
@@ -382,7 +382,7 @@ class Table(shared.Divided):
     """Describes what was computed from examples without noise."""
     fitted = []
     if isinstance(encoding, encodings.TableEncoding):
-      fitted = encoding.fitted(schema, standardize=self.standardize)
+      fitted = encoding.fitted(schema)
     elif self.vocabulary in (None, 'fitted'):
       fitted.append(
         f'the vocabulary of {self.text!r} (--table_vocabulary=hashed or a file '
@@ -413,7 +413,8 @@ def _split_names(text: Optional[str]) -> Optional[list[str]]:
   """Splits comma-separated names of columns."""
   if text is None:
     return None
-  return [name for name in map(str.strip, text.split(',')) if name]
+  names = dict.fromkeys(map(str.strip, text.split(',')))
+  return [name for name in names if name]
 
 
 def _made_up(seed: int) -> tables.Examples:

@@ -86,6 +86,12 @@ def test_private_runs_are_refused_if_something_is_fitted(folder, given, told):
   create('people.csv', private=['--dp_clip_norm=1'])  # No guarantee is claimed.
 
 
+def test_means_of_empty_cells_are_fitted_without_standardization(folder):
+  given = schema(folder, city=['Rome', 'Oslo'], label=['no', 'yes'])
+  with pytest.raises(errors.SettingsError, match="deviations of 'age'"):
+    create('people.csv', given, '--table_standardize=false')
+
+
 def test_a_schema_leaves_no_trace_of_examples(folder):
   given = schema(
     folder, age=[0, 100], city=['Oslo', 'Paris'], label=['no', 'yes', 'never']

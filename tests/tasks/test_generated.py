@@ -85,6 +85,9 @@ def test_fedprox_sizes_and_tests():
   assert sizes.min() >= 45 and sizes.max() == 360
   with pytest.raises(Exception, match=r'smallest_client.*at most'):
     tasks.create('fedprox_synthetic', smallest_client=500, largest_client=400)
+  # None is all tests, not even one of a single example.
+  task = tasks.create('fedprox_synthetic', smallest_client=1, seed=1)
+  assert task.datasets.train_data.partition.sizes.min() == 1
 
 
 def test_words_of_tags_follow_zipf():

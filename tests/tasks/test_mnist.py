@@ -8,6 +8,7 @@ from tasks.images import mnist
 from tests import tiers
 from tests.tasks import helpers
 from tests.tasks.formats import test_idx
+from tff_adaptive import parameters
 
 _NAMES = ['mnist_character', 'fmnist', 'mnist_logistic', 'mnist_lenet']
 
@@ -81,6 +82,13 @@ def test_real_writers(real_data):
   assert len(sizes) == 539 and sizes.sum() == 60_000
   assert (sizes.min(), np.median(sizes), sizes.max()) == (19, 116, 131)
   assert data.client_ids[0] == 'writer_0'
+
+
+def test_the_number_of_writers_is_not_asked_for():
+  writers = mnist.MnistCharacter(partition='writers', data='synthetic')
+  assert writers.check_data(()) is None
+  with pytest.raises(parameters.ParameterError, match='would be ignored'):
+    mnist.MnistCharacter(partition='writers', num_clients=539).check()
 
 
 def test_writers_have_a_stand_in():

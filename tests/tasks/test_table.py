@@ -347,6 +347,7 @@ def test_predicted_numbers_have_their_own_unit(folder, scale):
   [
     (('1', '1.0', '0', '0.0'), ('0', '1'), "'0' (20 examples)"),
     (('007', '7.00', '8'), ('7.00', '8'), '2 classes'),
+    (('1.1', '1.10', '2'), ('1.1', '2'), "'1.10' are numbers that others have"),
     (('Yes', 'yes', 'no'), ('Yes', 'no', 'yes'), "'Yes', 'yes' differ in sp"),
     (('a b', 'A_B', 'c'), ('A_B', 'a b', 'c'), "'A_B', 'a b' differ in sp"),
     (('a', 'a\u200b', 'c'), ('a', 'a\u200b', 'c'), 'differ in spelling'),
@@ -367,6 +368,12 @@ def test_clients_in_several_spellings(folder):
   data = tasks.create('table', path='ids.csv').datasets.train_data
   assert data.client_ids == ['1', 'A', 'a']
   assert any("clients 'A', 'a' differ" in note for note in data.notes)
+  # Perhaps codes, which are no numbers.
+  rows = [f'{i},{i % 2},{("1.1", "1.10", "01", "1")[i % 4]}' for i in range(40)]
+  (folder / 'ids.csv').write_text('\n'.join(['x,label,client', *rows]))
+  data = tasks.create('table', path='ids.csv').datasets.train_data
+  assert data.client_ids == ['1', '1.1']
+  assert any("clients '01', '1.10' are numbers" in note for note in data.notes)
 
 
 def test_labels_of_two_types(folder):
@@ -382,9 +389,9 @@ def test_labels_of_two_types(folder):
     assert told in str(error.value)
   for name, labels in (('a', '01'), ('b', 'ny')):
     rows = [f'{i},{labels[i % 2]}' for i in range(4)]
-    (folder / 'sites' / f'{name}.csv').write_text('\n'.join(['x,label', *rows]))
+    (folder / f'{name}.csv').write_text('\n'.join(['x,label', *rows]))
   with pytest.raises(tasks.DataError, match=r'a\.csv: its labels are'):
-    tasks.create('table', path='sites')
+    tasks.create('table', path='.')
 
 
 def test_large_numbers_are_centred_before_they_are_rounded(folder):
@@ -562,6 +569,50 @@ def test_named_clients_are_grouped(folder):
   assert sizes.tolist() == [24, 8]
   with pytest.raises(parameters.ParameterError, match='already assigns'):
     tasks.create('table', path=write(folder), partition='iid')
+
+
+@pytest.mark.parametrize('vocabulary', ['fitted', 'words.txt'])
+def test_words_keep_the_marks_of_their_letters(folder, vocabulary):
+  texts = [
+    '\u0939\u093f\u0928\u094d\u0926\u0940',
+    'caf\u00e9',
+    'cafe\u0301',
+    "don't",
+  ]
+  rows = [f'{i % 2},{text},s{i}' for i in range(4) for text in texts]
+  (folder / 'texts.csv').write_text('\n'.join(['label,text,client', *rows]))
+  (folder / 'words.txt').write_text('\n'.join(texts))
+  task = tasks.create(
+    'table', path='texts.csv', text='text', vocabulary=vocabulary, max_length=3
+  )
+  model = tff_internals.keras_model_of(task.model_fn())
+  [told] = encodings.of(model).describe()
+  assert {*told['words']} == {texts[0], texts[1], 'don', 't'}
+  tokens = encodings.of(model).encode_rows(tf.constant([texts[0], texts[3]]))
+  assert (tokens.numpy() > 1).sum(axis=1).tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+  'options, told',
+  [
+    (dict(alpha=5.0, partition='iid'), '`alpha`=5.0 would be ignored'),
+    (dict(classes_per_client=7), '`classes_per_client`=7 would be ignored'),
+  ],
+)
+def test_options_that_a_partition_ignores_are_refused(options, told):
+  for name in ('digits', 'table'):
+    with pytest.raises(parameters.ParameterError, match=told):
+      tasks.create(name, data='synthetic', **options)
+
+
+def test_a_schema_of_no_column_is_refused(folder):
+  (folder / 'schema.json').write_text(
+    '{"A": [0, 50], "label": ["10", "9", "b"]}'
+  )
+  options = dict(path=write(folder), schema='schema.json')
+  with pytest.raises(tasks.DataError, match="there is no column 'A'"):
+    tasks.create('table', **options)
+  tasks.create('table', features='a', **options)  # It may describe more.
 
 
 @pytest.mark.parametrize('vocabulary', ['fitted', 'hashed'])

@@ -232,6 +232,11 @@ def test_no_file_elsewhere_is_opened(tmp_path):
       {},
       'datetime.* is a time.*exclude it',
     ),
+    (
+      {'age': pyarrow.array([3600] * 4, pyarrow.duration('s'))},
+      {},
+      'timedelta.* is a time.*exclude it',
+    ),
     ({'age': [[1, 2]] * 4}, {}, "'age' has several numbers a row and 'kind'"),
     (
       {'label': ['a', None, 'b', 'b']},

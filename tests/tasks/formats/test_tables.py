@@ -311,3 +311,66 @@ def test_an_archive(tmp_path):
     np.savez(path, **{**arrays, **wrong})
     with pytest.raises(data_files.DataError, match=part):
       tables.read(path, _NAMES)
+
+
+def test_a_word_is_one_in_all_files(tmp_path):
+  header = 'code,smoker,n,y\n'
+  rows = '007,TRUE,1,0\nAX,unknown,2,1\nBX,TRUE,2,1\n'
+  write(tmp_path, header + rows, 'train.csv')
+  write(tmp_path, f'{header}007,TRUE,3,0\n12,FALSE,4,1\n', 'test.csv')
+  found = tables.read(tmp_path, _NAMES)
+  words = {column.name: column.words for column in found.columns}
+  assert words['code'] == ('007', '12', 'AX', 'BX')
+  assert words['smoker'] == ('FALSE', 'TRUE', 'unknown')
+  assert found.numbers[:, 0].tolist() == [3, 4, 1, 2, 2]
+
+
+@pytest.mark.parametrize(
+  'files, told',
+  [
+    (
+      ['a.csv', 'b.parquet'],
+      'b.parquet is beside a.csv and is of another kind',
+    ),
+    (['train.csv', 'test/t.csv'], 'test is beside train.csv'),
+    (['a.csv', 'a.CSV'], 'would be the same client'),
+  ],
+)
+def test_no_file_of_a_folder_is_left_out(tmp_path, files, told):
+  for name in files:
+    write(tmp_path, 'a,y\n1,0\n2,1\n', name)
+  with pytest.raises(data_files.DataError, match=told):
+    tables.read(tmp_path, _NAMES)
+
+
+def test_files_of_capital_letters_are_read_and_hidden_ones_are_not(tmp_path):
+  for name in ('a.csv', 'b.CSV', '._a.csv'):
+    write(tmp_path, 'a,y\n1,0\n2,1\n', name)
+  assert tables.read(tmp_path, _NAMES).clients.tolist() == ['a'] * 2 + ['b'] * 2
+
+
+def test_a_client_column_is_not_made_up(tmp_path):
+  for name in ('a.csv', 'b.csv'):
+    write(tmp_path, 'Ward,x,y\n1,3,0\n2,4,1\n', name)
+  with pytest.raises(data_files.DataError, match="no column 'ward' for the cl"):
+    tables.read(tmp_path, tables.Names('y', 'ward'))
+
+
+@pytest.mark.parametrize(
+  'names, told',
+  [
+    (dict(features=['a', 'y']), "'y' is the label, and no feature"),
+    (dict(text='y'), "'y' is the label, and no feature"),
+    (dict(image_size=32), 'image_size=32 would be ignored'),
+  ],
+)
+def test_what_would_be_wrong_or_ignored_is_refused(tmp_path, names, told):
+  path = write(tmp_path, 'a,y\n1,0\n2,1\n')
+  with pytest.raises(data_files.DataError, match=told):
+    tables.read(path, tables.Names('y', **names))
+
+
+def test_arrays_are_no_words(tmp_path):
+  np.savez(tmp_path / 'a.npz', scan=np.zeros([2, 3]), y=np.arange(2))
+  with pytest.raises(data_files.DataError, match='one word a row was expected'):
+    tables.read(tmp_path / 'a.npz', tables.Names('y', words=['scan']))

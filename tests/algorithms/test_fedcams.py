@@ -181,18 +181,23 @@ def test_what_is_refused():
     parameters.ParameterError, match=r'leave .aggregator. out'
   ):
     algorithms.check('fedef21', aggregator='median')
+  # A secure sum clips as well.
+  for name in ('fedcams', 'fedef21', 'fedexp'):
+    with pytest.raises(
+      parameters.ParameterError, match=r'leave .aggregator. out'
+    ):
+      algorithms.check(name, aggregator='secure')
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-  'settings',
-  [
-    {'aggregator': 'secure'},
-    {'aggregator_clipping': True, 'aggregator_zeroing': True},
-    dict(dp_clip_norm=1e3, dp_noise_multiplier=0.0, dp_clients_per_round=2),
-  ],
-)
-def test_other_aggregators_take_what_is_compressed(settings):
+@pytest.mark.parametrize('aggregator', ['mean', 'secure'])
+def test_other_aggregators_take_what_is_compressed(aggregator):
+  settings = dict(
+    aggregator=aggregator,
+    dp_clip_norm=1e3,
+    dp_noise_multiplier=0.0,
+    dp_clients_per_round=2,
+  )
   process = algorithms.build(
     'fedcams',
     dense.model(),

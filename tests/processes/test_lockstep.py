@@ -275,6 +275,15 @@ def test_a_client_that_diverges_is_left_out_alone():
   _check_equal(_run(process, 'true', data, rounds=1), alone)
 
 
+def test_a_delay_in_epochs_takes_clients_without_examples(caplog):
+  process = algorithms.build(
+    'fedada2', model_fn(2), delay=2, delay_unit='epochs', local_epochs=2
+  )
+  data = [as_rows(own) for own in clients()]
+  _check_equal(_run(process, 'true', data), _run(process, 'false', data))
+  assert 'one at a time' not in caplog.text
+
+
 def test_a_client_that_fails_is_named():
   arrays = clients()
   arrays[3][1][7] = 9  # There are four classes.

@@ -84,6 +84,21 @@ def test_dropout_is_on_and_rounds_differ():
   assert len(set(losses)) == 3
 
 
+def test_full_gradients_have_masks_of_their_own_in_each_round():
+  """With a rate of nothing, only the masks change the mean gradient."""
+  process = algorithms.build('mime', model_fn, client_learning_rate=1e-12)
+  state, seen = process.initialize(), []
+  for _ in range(2):
+    state = process.next(state, datasets()).state
+    statistics = state.client_work.statistics['base']
+    assert statistics['momentum'] == np.float32(0.9)
+    seen.append(
+      np.concatenate([np.ravel(a) for a in statistics['accumulator']])
+    )
+  first, second = seen[0], seen[1] - 0.9 * seen[0]
+  assert np.abs(first - second).max() > 1e-2
+
+
 @pytest.mark.parametrize(
   'masks, share',
   [pytest.param('shared', 2 / 3, marks=pytest.mark.exhaustive), ('own', 0)],

@@ -62,6 +62,16 @@ def test_step_size_figures():
   np.testing.assert_allclose(records[4, :3], expected[4][:3])
 
 
+def test_clients_of_one_step_size_do_not_differ():
+  process = algorithms.build(
+    'fedsps_global', linear.model_fn, gamma_b=0.3, record_step_sizes=True
+  )
+  clients = linear.datasets([[([1.0], [1e3])]] * 10)
+  figures = process.next(process.initialize(), clients).metrics['client_work']
+  assert figures['step_size']['mean'] == pytest.approx(0.3)
+  assert figures['step_size']['between_clients'] < 1e-7
+
+
 def test_step_sizes_are_recorded_only_where_there_are_any():
   algorithms.check('fedprox', client_optimizer='polyak', record_step_sizes=True)
   with pytest.raises(parameters.ParameterError, match='record_step_sizes'):

@@ -51,7 +51,8 @@ class Aggregation(parameters.Described):
   ] = 'mean'
   """Aggregation of updates: a mean; robust, with TFF's zeroing and clipping;
   each coordinate's median or trimmed mean, clients counting alike (arXiv
-  1803.01498); compression to 8 bits above 20,000 elements; or a secure sum.
+  1803.01498); compression to 8 bits above 20,000 elements; or a secure sum,
+  which clips large values.
   """
 
   aggregator_trim: Annotated[
@@ -151,7 +152,10 @@ class Aggregation(parameters.Described):
         )
       parts = {
         'compression': ['8-bit quantisation'],
-        'secure': ['secure summation'],
+        'secure': [
+          'clipping of values to twice their 0.95 quantile, at first to 100',
+          'secure summation',
+        ],
       }.get(self.aggregator, [])
       if self.clipping:
         parts = ['clipping to the 0.8 quantile of norms', *parts]
@@ -499,8 +503,11 @@ def refuse_bounds(values: Mapping[str, Any], what: str, why: str) -> None:
     what: What needs updates as they are.
     why: Why it does.
   """
+  # Values of a secure sum are clipped to bounds that adapt, but not where the
+  # norm of updates is bounded already.
+  secure = values['aggregator'] == 'secure' and not is_asked(values)
   for name, given in {
-    'aggregator': values['aggregator'] in ROBUST,
+    'aggregator': values['aggregator'] in ROBUST or secure,
     'aggregator_zeroing': values['aggregator_zeroing'],
     'aggregator_clipping': values['aggregator_clipping'],
   }.items():

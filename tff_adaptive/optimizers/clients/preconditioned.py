@@ -323,7 +323,9 @@ class PreconditionedClient(protocol.LocalOptimizer):
     if batch.client_size is None:
       raise TypeError('A delay counted in epochs needs `client_size`.')
     new_state['examples'] = state['examples'] + batch.size
-    epoch = state['examples'] * self.local_epochs // batch.client_size
+    # A client without examples trains beside others, and counts for nothing.
+    size = tf.maximum(batch.client_size, 1)
+    epoch = state['examples'] * self.local_epochs // size
     return tf.equal(epoch % self.delay, 0)
 
   def _precondition(

@@ -69,7 +69,7 @@ class FullGradient(client_function.ClientFunction[tuple[()], _SoFar]):
     state, weights = arguments
     total, count = so_far
     mark = local.fingerprint(batch)
-    seed = randomness.draw_seed(state.numbers['seed'], tf.constant(0), mark)
+    seed = randomness.draw_seed(state.numbers['seed'], state.round, mark)
     local.set_seed(functools.partial(tf.identity, seed))
     gradients = local.gradients_at(
       local.begun(weights),

@@ -110,13 +110,15 @@ def _spread(totals: Steps) -> tf.Tensor:
 
 def sums(totals: Steps, takes_part: tf.Tensor) -> StepSums:
   """Computes a client's contribution to the sums; 0 for a rejected client."""
+  # Where clients' means are nearly alike, float32 would cancel between them.
+  mean = tf.cast(totals.mean, tf.float64)
   values = StepSums(
     steps=totals.count,
     total=totals.mean * totals.count,
     at_bound=totals.at_bound,
     clients=tf.constant(1.0),
-    means=totals.mean,
-    squared_means=tf.square(totals.mean),
+    means=mean,
+    squared_means=tf.square(mean),
     within=_spread(totals),
   )
   return tf.nest.map_structure(
@@ -145,10 +147,9 @@ def figures(
   fraction of steps clipped by an upper bound.
   """
   clients = summed.clients
-  mean_of_means = summed.means / clients
-  between = tf.maximum(
-    summed.squared_means / clients - tf.square(mean_of_means), 0.0
-  )
+  count = tf.cast(clients, tf.float64)
+  between = summed.squared_means / count - tf.square(summed.means / count)
+  between = tf.cast(tf.maximum(between, 0.0), tf.float32)
   none = tf.equal(clients, 0)
   values = collections.OrderedDict(
     mean=summed.total / summed.steps,

@@ -81,7 +81,6 @@ def _exchanges(own: FedDecSps) -> bool:
   unnoised="their numbers of local steps (not with `count='round'`)",
   client_words='decreasing Polyak steps',
   server_words='any',
-  costs=methods.Costs(down='a count', up='a count'),
   one_version=_exchanges,
   look=9,
 )

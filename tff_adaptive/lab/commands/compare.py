@@ -45,7 +45,7 @@ def build_options() -> options_lib.Options:
       Literal.__getitem__(tuple(scores.RULES)),
       None,
       'Rule that selects the configuration of each method (see sweep --help); '
-      "by default the sweep's own, otherwise  " + scores.DEFAULTS + '.',
+      "by default the sweep's own, otherwise " + scores.DEFAULTS + '.',
     ),
   )
 

@@ -7,6 +7,7 @@ are immediate.
 import dataclasses
 import itertools
 import re
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Optional
 
@@ -254,8 +255,12 @@ def _flags_of_task(table: flag_table.FlagTable, task: str) -> str:
 
 
 def _shared(flag: flag_table.Flag) -> parameters.Parameter:
-  """Returns a flag's parameter without its default, which takers set."""
-  return flag.parameter.named(flag.name, default=None)
+  """Returns a flag's parameter without its default, which takers set.
+
+  Its text is that of most takers.
+  """
+  text = statistics.mode(parameter.help for _, parameter in flag.takers)
+  return flag.parameter.named(flag.name, default=None, help=text)
 
 
 def _by_taker(flag: flag_table.Flag) -> parameters.Parameter:

@@ -315,6 +315,43 @@ def test_computations_of_others_run_one_client_at_a_time():
   np.testing.assert_array_equal(together, alone)
 
 
+def test_one_irregular_cohort_is_none_of_the_next_ones(caplog):
+  process = algorithms.build('fedavg', model_fn(2))
+  regular = [as_rows(own) for own in clients()]
+  irregular = [list(_as_dataset(own)) * 2 for own in clients()]
+
+  def weights(data):
+    output = process.next(process.initialize(), data)
+    return np.concatenate(
+      [np.ravel(w) for w in process.get_model_weights(output.state).trainable]
+    )
+
+  runtime.set_in_process_context(vectorize_clients='false')
+  alone = weights(regular)
+  runtime.set_in_process_context(vectorize_clients='true')
+  first = weights(regular)
+  assert (first != alone).any()  # It rounds otherwise.
+  for _ in range(2):
+    weights(irregular)
+  assert caplog.text.count('one at a time') == 1
+  np.testing.assert_array_equal(weights(regular), first)
+
+
+def test_xla_is_not_blamed_for_a_client_that_fails(monkeypatch, caplog):
+  arrays = clients()
+  arrays[3][1][7] = 9  # There are four classes.
+  process = algorithms.build('fedavg', model_fn(2))
+
+  def refuse(*_):
+    raise tf.errors.InternalError(None, None, 'no memory')
+
+  monkeypatch.setattr(lockstep.Together, 'function', lambda *_: refuse)
+  data = [as_rows(own) for own in arrays]
+  with pytest.raises(runtime.ClientFailure, match='Client 3 of 6'):
+    _run(process, 'true', data, rounds=1, jit_compile='true')
+  assert 'without XLA' not in caplog.text
+
+
 def test_an_unknown_choice_is_refused():
   with pytest.raises(ValueError, match="'auto', 'true' or 'false', got 'yes'"):
     runtime.create_in_process_context(vectorize_clients='yes')

@@ -109,3 +109,17 @@ def test_labels_that_begin_at_1_get_the_sentence(train, capsys):
     in said.err
   )
   assert 'Traceback' not in said.err + said.out
+
+
+def test_centralized_training_says_so_in_a_sentence(train, tmp_path, capsys):
+  del train  # It has made the task.
+  told = [
+    '--task=users_sites:sites',
+    '--sites_first=1',
+    '--clients_per_round=4',
+  ]
+  told += ['--algorithm=centralized', f'--root_output_dir={tmp_path}']
+  assert command_line.main(told) == 1
+  said = capsys.readouterr()
+  assert 'Round 1 cannot be trained: labels seem to be 1 to 3' in said.err
+  assert 'Traceback' not in said.err + said.out

@@ -20,6 +20,7 @@ from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import hooks
 from tff_adaptive.lab.recording import tables
 from tff_adaptive.lab.training import experiment as train
+from tff_adaptive.lab.training.loop import loop
 from tff_adaptive.lab.training.loop import rounds
 from tff_adaptive.lab.training.loop import stopping
 
@@ -330,3 +331,29 @@ def test_one_plan_and_one_of_everything_a_run(tmp_path, monkeypatch):
   train.run(settings, say=quiet)
   once = ('check', 'resolve', 'build_components', 'build_sgdm')
   assert counts == dict.fromkeys(once, 1)
+
+
+def test_hooks_are_told_of_the_end_even_if_a_stop_cannot_be_saved(
+  tmp_path, monkeypatch
+):
+  ends = []
+
+  class Stopper(hooks.Hook):
+    def round(self, event):
+      if event.number == 1:
+        raise stopping.Stopped(15)
+
+    def end(self, event):
+      ends.append((event.status, event.reason))
+
+  def fail(self):
+    raise errors.RunError('The disk is full.')
+
+  monkeypatch.setattr(loop.Training, '_save_stopped', fail)
+  settings = training.settings(
+    task='quadratic', total_rounds=3, root_output_dir=str(tmp_path)
+  )
+  with pytest.raises(errors.RunError, match='The disk is full'):
+    training.run(settings, say=lambda _: None, hooks=[Stopper()])
+  [(status, reason)] = ends
+  assert status == 'failed' and 'disk is full' in reason

@@ -64,6 +64,8 @@ def test_other_examples_of_clients_that_are_not_in_memory(tmp_path):
     other = fingerprints.fingerprint(helpers.task(sizes=sizes))
     with pytest.raises(errors.SettingsError, match='version of its data'):
       fingerprints.check_same(found, other, tmp_path)
+  # Of test clients, too.
+  assert fingerprints.fingerprint(helpers.task(test_size=22)) != found
   for before, now in ((None, found), (found, None), (found, found)):
     fingerprints.check_same(before, now, tmp_path)
 

@@ -284,7 +284,7 @@ def create_ray_context(
     cpus_per_actor: Cores of each actor; by default all of its machine's, or an
       equal share of them per GPU.
     max_concurrent_clients: Maximum number of clients that an actor trains at
-      once; by default its number of cores, or two on a GPU. Results do not
+      once; by default its number of cores, or four on a GPU. Results do not
       depend on it.
     retries: Number of times the clients of lost actors are retried in one
       computation before the error is raised.

@@ -480,6 +480,9 @@ def _write_down(
     rounds = before['settings'].get('total_rounds')
     if rounds != settings.total_rounds:
       before = {'first_total_rounds': rounds, **before}
+    # As it began: a version with another setting, unset, is no other run.
+    total = {'total_rounds': settings.total_rounds}
+    current['settings'] = {**before['settings'], **total}
     now = {**before, **current}
     if now != folder.read_hparams():
       folder.write_hparams(now)

@@ -113,33 +113,53 @@ class Invocation:
 
   def _run_clients(self, phase: phases.Phase) -> None:
     """Runs clients and accumulates their values in order."""
-    if self.clients and self.resources.vectorizes(
+    together = phase.together
+    if not self.clients or not self.resources.vectorizes(
       phase.client.shared_bytes, phase.loops
     ):
-      if phase.together is not None:
-        try:
-          self._run_together(phase, phase.together)
-          return
-        except lockstep.GroupFailed as e:
-          if self._compiles(phase.together):
-            phase.together.cannot_compile = str(e).partition('\n')[0]
-            _logger.warning(
-              'Clients train without XLA: %s', phase.together.cannot_compile
-            )
-            self._run_clients(phase)
-            return
-          # Alone, to find the client that fails.
-          self._run_alone(phase)
-          # None does, so it is due to the form for several clients.
-          phase.alone_because = str(e).partition('\n')[0]
-          phase.together = None
-          self._say_alone(phase)
-          return
-        except failures.CannotVectorize as e:
-          phase.alone_because = str(e)
-          phase.together = None
+      self._run_alone(phase)
+    elif together is None or (rows := self._joined(phase, together)) is None:
       self._say_alone(phase)
-    self._run_alone(phase)
+      self._run_alone(phase)
+    else:
+      try:
+        self._run_together(phase, together, rows)
+      except lockstep.GroupFailed as e:
+        if self.cancellation.is_cancelled:
+          raise failures.RuntimeFailure('It was cancelled.') from e
+        reason = str(e).partition('\n')[0]
+        if self._compiles(together):
+          together.cannot_compile = reason
+          try:
+            self._run_clients(phase)
+          except BaseException:
+            together.cannot_compile = ''  # XLA is not to blame.
+            raise
+          _logger.warning('Clients train without XLA: %s', reason)
+          return
+        # Alone, to find the client that fails.
+        self._run_alone(phase)
+        # None does, so it is due to the form for several clients.
+        phase.alone_because, phase.together = reason, None
+        self._say_alone(phase)
+      except failures.CannotVectorize as e:
+        phase.alone_because, phase.together = str(e), None
+        self._say_alone(phase)
+        self._run_alone(phase)
+
+  def _joined(
+    self, phase: phases.Phase, together: lockstep.Together
+  ) -> lockstep.Rows | None:
+    """Joins clients' rows; `None` if theirs cannot be, as others' may be."""
+    try:
+      return lockstep.joined(
+        [c[together.data.slot] for c in self.clients],
+        few_sizes=self._compiles(together),
+        only_own=self.resources.on_gpu,
+      )
+    except failures.CannotVectorize as e:
+      phase.alone_because = '' if str(e) in phase.said else str(e)
+      return None
 
   def _compiles(self, together: lockstep.Together) -> bool:
     return self.resources.jit_compile and not together.cannot_compile
@@ -153,17 +173,16 @@ class Invocation:
         'Clients train one at a time: %s.',
         phase.alone_because,
       )
+      phase.said.add(phase.alone_because)
       phase.alone_because = ''
 
   def _run_together(
-    self, phase: phases.Phase, together: lockstep.Together
+    self,
+    phase: phases.Phase,
+    together: lockstep.Together,
+    rows: lockstep.Rows,
   ) -> None:
     """Runs clients in groups, each in one call, and accumulates them."""
-    rows = lockstep.joined(
-      [c[together.data.slot] for c in self.clients],
-      few_sizes=self._compiles(together),
-      only_own=self.resources.on_gpu,
-    )
     shared = [self.server[leaf.slot] for leaf in phase.fold.shared]
     totals = [self.server[slot] for slot in phase.zero]
     kept: dict[int, nodes_lib.ClientTensors] = {}

@@ -33,7 +33,9 @@ class Phase:
     total: Slots of the final accumulators, at the server.
     keep: Slots of a client's leaves that are needed after this phase.
     together: The client function for several clients; `None` if there is none.
-    alone_because: Why not; empty for clients without data, and once said.
+    alone_because: Why not, or not in a round; empty for clients without data,
+      and once said.
+    said: What was said of it.
   """
 
   server: fused.Fused
@@ -44,6 +46,7 @@ class Phase:
   keep: list[int]
   together: lockstep.Together | None = None
   alone_because: str = ''
+  said: set[str] = dataclasses.field(default_factory=set)
 
   def __post_init__(self) -> None:
     try:

@@ -170,7 +170,10 @@ class ClientFailureHandler:
       RunError: If all clients raise errors. If none do, raises `error`.
     """
     if self._rounds.pooled:
-      raise error  # Pooled data belong to no single client.
+      # Pooled data belong to no single client.
+      raise errors.RunError(
+        f'Round {number} cannot be trained: {explain(error).rstrip(".")}.'
+      ) from error
     for client, found in self._examined(cohort, datasets).items():
       if found.error is not None:
         self._failed[client] = found.error

@@ -35,15 +35,25 @@ def fingerprint(task: tff.simulation.baselines.BaselineTask) -> Optional[str]:
   """
   train, test = task.datasets.train_data, task.datasets.test_data
   ids = list(train.client_ids)
-  read: list[Any] = [test] if isinstance(test, tf.data.Dataset) else []
+  read: list[Any] = []
   parts: list[Any] = [json.dumps(list(map(str, ids)))]
+
+  def sample(data: tff.simulation.datasets.ClientData) -> None:
+    ids = list(data.client_ids)
+    places = np.linspace(0, len(ids) - 1, min(len(ids), _CLIENTS)).astype(int)
+    read.extend(data.create_tf_dataset_for_client(ids[p]) for p in places)
+
+  if isinstance(test, tf.data.Dataset):
+    read.append(test)
+  elif isinstance(test, tff.simulation.datasets.ClientData):
+    parts.append(json.dumps(list(map(str, test.client_ids))))
+    sample(test)
   if isinstance(train, client_data.ArrayClientData):
     parts += [np.concatenate(train.partition.indices), train.partition.sizes]
     for name, array in sorted(train.arrays.items()):
       parts += [name, array[:: array.nbytes // _WHOLE_BYTES + 1]]
   else:
-    places = np.linspace(0, len(ids) - 1, min(len(ids), _CLIENTS)).astype(int)
-    read += [train.create_tf_dataset_for_client(ids[p]) for p in places]
+    sample(train)
   try:
     for dataset in read:
       for example in dataset.take(_EXAMPLES).as_numpy_iterator():

@@ -61,7 +61,8 @@ class PooledDatasets(data.ClientDatasets):
       )
     parts, sizes, held = [], [], 0
     for client in self.client_ids:
-      raw = self._raw(client)
+      with self._reading(client):
+        raw = self._raw(client)
       held += data.nbytes(raw)
       if held > cache_bytes:
         raise errors.SettingsError(
@@ -104,7 +105,13 @@ class PooledDatasets(data.ClientDatasets):
     chosen = np.concatenate(places)
     chunk = tf.nest.map_structure(lambda t: tf.gather(t, chosen), self._pool)
     seed = randomness.seed_pair(self._seed, 'pooled data', round_number)
-    return data.CohortData([self._prepare(chunk, seed)], {})
+    try:
+      return data.CohortData([self._prepare(chunk, seed)], {})
+    # A task's own preprocessing may raise anything.
+    except Exception as e:  # pylint: disable=broad-exception-caught
+      raise errors.RunError(
+        f'The pooled data cannot be read: {errors.reason(e)}.'
+      ) from e
 
 
 class CentralizedRounds(rounds_lib.Rounds):

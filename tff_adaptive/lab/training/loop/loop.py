@@ -296,7 +296,11 @@ class Training:
       self._test()
       self._end(hooks_lib.FINISHED)
     except stopping.Stopped as e:
-      self._save_stopped()
+      try:
+        self._save_stopped()
+      except errors.RunError as failed:
+        self._end(hooks_lib.FAILED, failed)
+        raise
       self._end(hooks_lib.STOPPED, e)
       raise
     except BaseException as e:
@@ -405,13 +409,13 @@ class Training:
     clock: Clock,
   ) -> dict[str, Any]:
     # Sums over clients of what does not add up would mean nothing.
-    not_sums = tuple(f'train/{n}' for n in self._parts.evaluator.not_sums)
+    not_sums = '|'.join(map(re.escape, self._parts.evaluator.not_sums))
     row = {
       'round': number,
       **{
         name: value
         for name, value in reported.items()
-        if not (not_sums and re.sub(r'(_\d+)*$', '', name) in not_sums)
+        if not re.fullmatch(rf'train/({not_sums})(_\d+)*', name)
       },
       **values,
       **clock.columns,

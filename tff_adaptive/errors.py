@@ -52,7 +52,8 @@ def reason(error: BaseException) -> str:
   lines = text.strip().splitlines() or [type(error).__name__]
   if lines[0].startswith('Graph execution error'):
     # The graph's location comes first, and the message near the end.
-    lines = [line for line in lines if '[{{node' not in line and line][-1:]
+    places = re.compile(r'.*\[\{\{node|\s*(\[\[.*)?$')
+    lines = [line for line in lines if not places.match(line)][-1:]
   # TensorFlow adds the graph location before and after the message.
   told = re.sub(r'^\{\{.*?\}\}\s*|\s*\[(Op:|\[\{\{).*$', '', lines[0])
   return re.sub(r'^assertion failed: \[(.*)\]$', r'\1', told).rstrip('.')

@@ -358,7 +358,6 @@ class TextEncoding(Encoding):
       self.notes = (f'{column.missing:,} texts of {column.name!r} are empty.',)
 
   def _encode(self, numbers: tf.Tensor, words: list[tf.Tensor]) -> tf.Tensor:
-    del numbers
     return self.encode_rows(words[0])
 
   def encode_rows(self, rows: tf.Tensor) -> tf.Tensor:

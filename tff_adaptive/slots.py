@@ -93,7 +93,6 @@ def in_place_of_variables() -> Iterator[list[Slot]]:
   made: list[Slot] = []
 
   def create(next_creator: Any, **options: Any) -> Slot:
-    del next_creator
     # The initial value is not kept; its shape and dtype are.
     with tf.Graph().as_default():
       value = options['initial_value']

@@ -44,7 +44,6 @@ class CudnnLSTM(tf.keras.layers.LSTM):
     initial_state: Any = None,
   ) -> tf.Tensor:
     _refuse_mask_and_state(self, mask, initial_state)
-    del training
     kernel, recurrent, bias = (
       variable.read_value()
       for variable in (
@@ -82,7 +81,6 @@ class LoopedLSTM(tf.keras.layers.LSTM):
     initial_state: Any = None,
   ) -> tf.Tensor:
     _refuse_mask_and_state(self, mask, initial_state)
-    del training
     by_time = tf.transpose(inputs, [1, 0, 2])
     projected = tf.tensordot(by_time, self.cell.kernel, 1) + self.cell.bias
     outputs = _recur(projected, self.cell.recurrent_kernel)

@@ -48,7 +48,6 @@ class Value(tf.keras.losses.Loss):
   """Loss: the model's value."""
 
   def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
-    del y_true
     return y_pred[:, 0]
 
 
@@ -61,5 +60,4 @@ class Distance(tf.keras.metrics.Mean):
   def update_state(
     self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: Any = None
   ) -> Any:
-    del y_true
     return super().update_state(y_pred[:, 1], sample_weight)

@@ -85,7 +85,6 @@ class NumTokens(tf.keras.metrics.Metric):
   def update_state(
     self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: Any = None
   ) -> None:
-    del y_pred
     counted = tf.cast(tf.not_equal(y_true, PADDING), self._sum.dtype)
     if sample_weight is not None:
       counted *= tf.cast(_for_tokens(sample_weight, y_true), counted.dtype)

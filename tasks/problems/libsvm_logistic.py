@@ -59,7 +59,6 @@ class LibsvmLogistic(shared.Divided):
   """Weight of the squared norm of the coefficients in the training loss."""
 
   def check_data(self, files: Sequence[str]) -> Optional[int]:
-    del files
     return super().check_data([f'libsvm/{self.dataset}'])
 
   def create(self) -> tff.simulation.baselines.BaselineTask:

@@ -252,7 +252,6 @@ class Table(shared.Divided):
         )
 
   def check_data(self, files: Sequence[str]) -> int:
-    del files
     _READ.clear()
     _READ[self] = self._load()
     return len(_READ[self].who.client_ids)

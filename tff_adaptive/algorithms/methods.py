@@ -93,7 +93,6 @@ class Options(parameters.Described):
     Raises:
       ParameterError: If the method cannot be built with one of these.
     """
-    del chosen
     return {}
 
   @classmethod

@@ -66,7 +66,6 @@ class TwoSided(rule.Rule):
     return found
 
   def initialize(self, specs: structures.Specs) -> structures.OptimizerState:
-    del specs
     return self.initial_hparams()
 
   def next(

@@ -91,7 +91,6 @@ class LocalOptimizer(rule_lib.Rule):
     Returns:
       The state and the number of batches to use.
     """
-    del seed
     return state, num_batches
 
   def gradient_point(
@@ -113,7 +112,6 @@ class LocalOptimizer(rule_lib.Rule):
     Returns:
       A structure like `weights`, or `None` for the current weights.
     """
-    del state, weights, context
     return None
 
   @abc.abstractmethod
@@ -142,7 +140,6 @@ class LocalOptimizer(rule_lib.Rule):
 
   def step_size(self, state: structures.OptimizerState) -> Optional[StepSize]:
     """Returns the step size that led to `state`, or `None` if there is none."""
-    del state
     return None
 
 

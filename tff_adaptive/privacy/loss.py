@@ -210,12 +210,10 @@ def smallest_noise(
     """Adapts `epsilon` to dp_accounting's search."""
 
     def _maybe_compose(self, event: Any, count: Any, do_compose: Any) -> None:
-      del count
       if do_compose:
         self._noise_multiplier = event.noise_multiplier
 
     def get_epsilon(self, target_delta: Any) -> Any:
-      del target_delta
       return target + excess(self._noise_multiplier)
 
   found = dp_accounting.calibrate_dp_mechanism(

@@ -174,14 +174,12 @@ class Exchange(hparams_lib.HasHparams):
     Args:
       specs: Specs of the trainable weights.
     """
-    del specs
     return collections.OrderedDict()
 
   def initialize_client(
     self, specs: structures.FlatSpecs
   ) -> Optional[structures.ClientState]:
     """Builds a new client's state; `None` for methods without client state."""
-    del specs
     return None
 
   def share(self, server: Server) -> structures.Statistics:
@@ -207,12 +205,10 @@ class Exchange(hparams_lib.HasHparams):
 
   def context(self, client: Client) -> structures.FlatWeights:
     """Returns this client's constants for its objective and optimizer."""
-    del client
     return ()
 
   def wants_first(self, statistics: structures.Statistics) -> tf.Tensor:
     """Whether this round needs the first client's measurement, bool scalar."""
-    del statistics
     return tf.constant(False)
 
   def update(self, client: Client) -> structures.FlatWeights:
@@ -225,7 +221,6 @@ class Exchange(hparams_lib.HasHparams):
 
   def report(self, client: Client) -> Report:
     """Returns the statistics that the client sends along with its update."""
-    del client
     return report()
 
   def update_bits(self, client: Client) -> Optional[tf.Tensor]:
@@ -234,7 +229,6 @@ class Exchange(hparams_lib.HasHparams):
     `None` for all bits of its dtype. For accounting only: the update itself is
     summed at full precision.
     """
-    del client
     return None
 
   def preconditioner(self, client: Client) -> structures.FlatWeights:
@@ -242,7 +236,6 @@ class Exchange(hparams_lib.HasHparams):
 
     Not sent; `drift` measures how much clients' preconditioners differ.
     """
-    del client
     return ()
 
   def next_client_state(self, client: Client) -> structures.ClientState:

@@ -62,7 +62,6 @@ class Objective(hparams_lib.HasHparams, abc.ABC):
       at: Weights and batch at the start of the step.
       represent_at: Maps other trainable weights to the batch's representation.
     """
-    del at, represent_at
     return ()
 
   @abc.abstractmethod
@@ -79,7 +78,6 @@ class Plain(Objective):
   """The model's loss without further terms."""
 
   def term(self, at: LossContext, constants: Constants) -> tf.Tensor:
-    del at, constants
     return tf.constant(0.0)
 
 

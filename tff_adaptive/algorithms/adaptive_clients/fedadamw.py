@@ -85,5 +85,4 @@ class FedAdamW(methods.Options):
   """
 
   def additions(self, chosen: methods.Chosen) -> methods.Additions:
-    del chosen
     return {'exchange': BlockMeans()}

@@ -77,5 +77,4 @@ class FedMuon(methods.Options):
   """Clients that step along orthogonalised momenta (Liu et al.)."""
 
   def additions(self, chosen: methods.Chosen) -> methods.Additions:
-    del chosen
     return {'exchange': Momenta()}

@@ -108,5 +108,4 @@ class FedCams(Compressing):
   """
 
   def additions(self, chosen: methods.Chosen) -> methods.Additions:
-    del chosen
     return {'exchange': ErrorFeedback(*self.compression())}

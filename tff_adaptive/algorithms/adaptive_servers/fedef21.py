@@ -105,5 +105,4 @@ class FedEf21(fedcams.Compressing):
   """
 
   def additions(self, chosen: methods.Chosen) -> methods.Additions:
-    del chosen
     return {'exchange': Estimates(*self.compression(), self.population)}

@@ -119,7 +119,6 @@ class FedExp(methods.Options):
     mechanism.refuse_bounds(values, 'fedexp', why)
 
   def additions(self, chosen: methods.Chosen) -> methods.Additions:
-    del chosen
     return {
       'exchange': Extrapolation(self.server_adaptivity, self.average_last_two)
     }

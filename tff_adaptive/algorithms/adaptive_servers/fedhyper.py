@@ -104,7 +104,6 @@ class FedHyper(methods.Options):
       )
 
   def additions(self, chosen: methods.Chosen) -> methods.Additions:
-    del chosen
     return {
       'exchange': Hypergradient(
         self.server_learning_rate, self.hyper_lower, self.hyper_upper

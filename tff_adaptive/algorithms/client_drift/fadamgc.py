@@ -135,7 +135,6 @@ class FAdamGC(scaffold.Scaffold):
   """
 
   def additions(self, chosen: methods.Chosen) -> methods.Additions:
-    del chosen
     return {
       'exchange': GradientTracking(self.population),
       'objective': objectives.Correction('y - y_i'),

@@ -109,7 +109,6 @@ class FedDyn(methods.Options):
   """
 
   def additions(self, chosen: methods.Chosen) -> methods.Additions:
-    del chosen
     return {
       'exchange': DynamicRegularization(
         self.proximal_strength, self.population

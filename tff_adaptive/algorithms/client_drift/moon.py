@@ -60,7 +60,6 @@ class Moon(methods.Options):
   """T, the divisor of the cosine similarities."""
 
   def additions(self, chosen: methods.Chosen) -> methods.Additions:
-    del chosen
     return {
       'exchange': PreviousModel(),
       'objective': objectives.Contrastive(

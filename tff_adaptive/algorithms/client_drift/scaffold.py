@@ -116,7 +116,6 @@ class Scaffold(methods.Options):
   """
 
   def additions(self, chosen: methods.Chosen) -> methods.Additions:
-    del chosen
     return {
       'exchange': ControlVariates(self.population),
       'objective': objectives.Correction(),

@@ -98,7 +98,6 @@ class FedDecSps(methods.Options):
   """
 
   def additions(self, chosen: methods.Chosen) -> methods.Additions:
-    del chosen
     if not _exchanges(self):
       return {}
     return {

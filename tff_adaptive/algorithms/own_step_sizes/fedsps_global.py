@@ -107,5 +107,4 @@ class FedSpsGlobal(methods.Options):
   """
 
   def additions(self, chosen: methods.Chosen) -> methods.Additions:
-    del chosen
     return {'exchange': GlobalStep(self.aggregation, self.gamma_0)}

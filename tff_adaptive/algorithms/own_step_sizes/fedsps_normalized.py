@@ -70,5 +70,4 @@ class FedSpsNormalized(methods.Options):
       )
 
   def additions(self, chosen: methods.Chosen) -> methods.Additions:
-    del chosen
     return {'exchange': InverseStepSum(self.nu)}

@@ -21,7 +21,6 @@ class FedBN(methods.Options):
   """Clients with normalisation layers of their own (Li et al.)."""
 
   def additions(self, chosen: methods.Chosen) -> methods.Additions:
-    del chosen
     return {
       'exchange': personal_layers.PersonalLayers(
         lambda names: [n.rpartition('/')[2] in _SCALE_AND_SHIFT for n in names]

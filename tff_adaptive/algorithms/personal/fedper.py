@@ -27,7 +27,6 @@ class FedPer(methods.Options):
   """
 
   def additions(self, chosen: methods.Chosen) -> methods.Additions:
-    del chosen
 
     def choose(names: Sequence[str]) -> list[bool]:
       # Adapters are named after their kernels: 'dense/kernel/a'.

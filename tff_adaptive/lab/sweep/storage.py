@@ -197,7 +197,6 @@ def _lock_transactions(engine: sqlalchemy.engine.Engine) -> None:
 
   @sqlalchemy.event.listens_for(engine, 'connect')
   def leave_transactions_to_us(connection: Any, record: Any) -> None:
-    del record
     connection.isolation_level = None
 
   @sqlalchemy.event.listens_for(engine, 'begin')

@@ -57,7 +57,6 @@ class AdaAlter(protocol.LocalOptimizer):
     *,
     batch: protocol.Batch[structures.WeightsT] | None = None,
   ) -> tuple[structures.OptimizerState, structures.WeightsT]:
-    del batch
     gradients = tree.dense(weights, gradients)
     step = state['step'] + 1
     added = tf.cast(step, tf.float32) * tf.square(state['epsilon'])

@@ -72,7 +72,6 @@ class LocalAmsgrad(protocol.LocalOptimizer):
     *,
     batch: protocol.Batch[structures.WeightsT] | None = None,
   ) -> tuple[structures.OptimizerState, structures.WeightsT]:
-    del batch
     gradients = tree.dense(weights, gradients)
     m = tree.moving_average(state['beta_1'], state['m'], gradients)
     squares = tf.nest.map_structure(tf.square, gradients)

@@ -32,7 +32,6 @@ Rule = Callable[['tf.Tensor', 'tf.Tensor', 'tf.Tensor'], 'tf.Tensor']
 def adagrad_rule(
   v: tf.Tensor, squared: tf.Tensor, beta_2: tf.Tensor
 ) -> tf.Tensor:
-  del beta_2
   return v + squared
 
 

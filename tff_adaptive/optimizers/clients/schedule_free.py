@@ -57,7 +57,6 @@ class ScheduleFreeSgd(protocol.LocalOptimizer):
     weights: structures.WeightsT,
     context: structures.FlatWeights,
   ) -> Optional[structures.WeightsT]:
-    del context
     return tree.add_scaled(weights, 1 - state['beta_1'], state['ahead'])
 
   def next(

@@ -43,5 +43,4 @@ class Adagrad(fedopt.AdaptiveServerOptimizer):
   def follow(
     self, v: tf.Tensor, squared: tf.Tensor, beta_2: tf.Tensor
   ) -> tf.Tensor:
-    del beta_2
     return v + squared

@@ -102,7 +102,6 @@ class ClientFunction(abc.ABC, Generic[ConstantsT, SoFarT]):
 
   def most_steps(self, constants: ConstantsT) -> Optional[tf.Tensor]:
     """Returns the number of batches to take, int64 scalar; `None` for all."""
-    del constants
     return None
 
 

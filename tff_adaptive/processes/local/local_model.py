@@ -86,7 +86,6 @@ class LocalModel(abc.ABC, Generic[Carry]):
 
   def set_seed(self, seed: Callable[[], tf.Tensor]) -> None:
     """Sets the seed of random layers, for passes up to the next call."""
-    del seed
 
   def batch_size(self, batch: structures.Examples) -> tf.Tensor:
     """Counts the examples in a batch, int64 scalar."""

@@ -45,7 +45,6 @@ class _Rows:
   batch_size: int
 
   def restore(self, element_type: tff.Type) -> Any:
-    del element_type
     return rows_lib.RowBatches(_tensors(self.rows), self.batch_size)
 
 
@@ -56,7 +55,6 @@ class _Elements:
   elements: Sequence[Any]
 
   def restore(self, element_type: tff.Type) -> Any:
-    del element_type
     return [_tensors(element) for element in self.elements]
 
 

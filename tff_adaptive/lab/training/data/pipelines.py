@@ -64,14 +64,12 @@ class _Pipeline:
   def repeat(
     self, count: Optional[int] = None, name: Any = None
   ) -> '_Pipeline':
-    del name
     epochs = _NO_LIMIT if count is None or int(count) < 0 else int(count)
     return self._with(
       'repeat', 'epochs', 'max_elements', 'batch_size', epochs=epochs
     )
 
   def take(self, count: int, name: Any = None) -> '_Pipeline':
-    del name
     if int(count) < 0:
       return self  # All of them.
     if {'shuffle', 'epochs'} & {*self.options}:

@@ -93,7 +93,6 @@ class PooledDatasets(data.ClientDatasets):
     self, round_number: int, cohort: Sequence[str]
   ) -> data.CohortData:
     """Returns the round's batches, a function of seed and round only."""
-    del cohort
     start = (round_number - 1) * self.examples_per_round
     end = start + self.examples_per_round
     places = []
@@ -193,7 +192,6 @@ class CentralizedRounds(rounds_lib.Rounds):
   def run(
     self, cohort: Sequence[str], datasets: Sequence[tf.data.Dataset]
   ) -> rounds_lib.Columns:
-    del cohort
     [dataset] = datasets
     self._model.reset_metrics()
     before = self.model_weights().trainable

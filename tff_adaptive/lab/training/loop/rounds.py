@@ -90,7 +90,6 @@ class Rounds(abc.ABC):
     Raises:
       RunError: If the client's state on disk is damaged.
     """
-    del client
     return weights
 
 

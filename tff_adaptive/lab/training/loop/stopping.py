@@ -74,7 +74,6 @@ class Signals:
       raise Stopped(self.requested)
 
   def _handle(self, signal_number: int, frame: Any) -> None:
-    del frame
     self.requested = signal_number
     if self._raise:
       self._raise = False

@@ -50,7 +50,6 @@ class PolyakDecreasing(protocol.LocalOptimizer):
     )
 
   def initialize(self, specs: structures.Specs) -> structures.OptimizerState:
-    del specs
     state = self.initial_hparams()
     state['count'] = tf.constant(0, tf.int32)
     # c_(k-1) gamma_(k-1) relative to c gamma_b, so that setting either

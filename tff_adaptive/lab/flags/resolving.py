@@ -276,34 +276,47 @@ def _why_unused(
 ) -> str:
   """Says why nothing uses a flag, or without what; empty if something does."""
   name, task, runtime = flag.name, general['task'], general['runtime']
-  if name in general_lib.OF_CLIENTS and not configuration.method.has_clients:
-    return f': {{algorithm}}={configuration.method.name} has no clients'
+  method, info = configuration.method, tasks.info(task)
   needed = general_lib.NEEDS.get(name, ())
-  if needed and not {*needed} & {*active}:
-    return ' without ' + ' or '.join(f'{{{other}}}' for other in needed)
-  if name == 'over_selection' and general['asynchronous']:
-    return (
-      ': with {asynchronous} the server always uses the first answers; '
-      '{concurrency} sets the number of clients in training'
-    )
-  if name == 'validation_share' and general['validation_split'] == 'test':
-    return ': {validation_split}=test holds nothing out'
-  if name == 'validation_sample' and general['num_validation_examples'] == -1:
-    return ': {num_validation_examples}=-1 evaluates on all examples'
-  if runtime not in runtime_flags.takers(name):
-    return f': {{runtime}}={runtime}'
-  if flag.task not in ('', task):
-    return f': {{task}}={task}'
   shared = settings_lib.TASK_FLAGS.keys() - settings_lib.shared_flags(task)
-  if name in shared:
-    return f': {{task}}={task} has no such option'
-  if name == 'cache_dir' and general['data'] == 'synthetic':
-    return ': synthetic data are generated, not read'
-  if name == 'cache_dir' and not (
-    tasks.info(task).files or tasks.info(task).own
-  ):
-    return f': the task {task} reads no file'
-  return ''
+  reasons = (
+    (
+      name in general_lib.OF_CLIENTS and not method.has_clients,
+      f': {{algorithm}}={method.name} has no clients',
+    ),
+    (
+      needed and not {*needed} & {*active},
+      ' without ' + ' or '.join(f'{{{other}}}' for other in needed),
+    ),
+    (
+      name == 'over_selection' and general['asynchronous'],
+      ': with {asynchronous} the server always uses the first answers; '
+      '{concurrency} sets the number of clients in training',
+    ),
+    (
+      name == 'validation_share' and general['validation_split'] == 'test',
+      ': {validation_split}=test holds nothing out',
+    ),
+    (
+      name == 'validation_sample' and general['num_validation_examples'] == -1,
+      ': {num_validation_examples}=-1 evaluates on all examples',
+    ),
+    (
+      runtime not in runtime_flags.takers(name),
+      f': {{runtime}}={runtime}',
+    ),
+    (flag.task not in ('', task), f': {{task}}={task}'),
+    (name in shared, f': {{task}}={task} has no such option'),
+    (
+      name == 'cache_dir' and general['data'] == 'synthetic',
+      ': synthetic data are generated, not read',
+    ),
+    (
+      name == 'cache_dir' and not (info.files or info.own),
+      f': the task {task} reads no file',
+    ),
+  )
+  return next((why for applies, why in reasons if applies), '')
 
 
 def _check(

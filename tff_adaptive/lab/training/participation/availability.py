@@ -142,44 +142,41 @@ def describe(settings: settings_lib.Settings) -> str:
   """Describes clients' speed and which answers count; empty if all do."""
   if not system_model_lib.is_asked(settings):
     return ''
-  parts = []
   mean = settings.client_seconds_per_example
+  each = settings.client_seconds_per_step
   spread = system_model_lib.spread_of(settings)
   apart = f' (spread {spread:g})' if spread else ''
-  if mean is not None:
-    parts.append(
-      f'clients take {mean:g} virtual seconds an example on average{apart}'
-    )
-  if settings.client_devices is not None:
-    parts.append(f'clients compute and send as {settings.client_devices}')
-  if settings.client_seconds_per_step is not None:
-    parts.append(
-      f'clients take {settings.client_seconds_per_step:g} virtual seconds a '
-      f'gradient on average{apart}'
-    )
   link = system_model_lib.link_of(settings)
-  kind = system_model_lib.KINDS.get(settings.client_devices or '')
-  if link is not None and (kind is None or link != kind.link):
-    parts.append(
-      f'messages travel at {link.mbit_down:g} Mbit/s down and '
-      f'{link.mbit_up:g} up, and {link.latency:g} s each way'
-    )
-  if settings.client_dropout:
-    parts.append(
-      f'{settings.client_dropout:.3g} of the sampled clients drop out'
-    )
-  if settings.asynchronous:
-    parts.append(
-      f'{settings.concurrency} clients train at once, and the server takes a '
-      f'step after every {settings.clients_per_round} answers (staleness '
-      f'{settings.staleness})'
-    )
-  if settings.over_selection is not None:
-    parts.append(
-      f'the first {settings.clients_per_round} of {settings.over_selection:g} '
-      'times as many to answer count'
-    )
-  if settings.deadline is not None:
-    whose = 'a client is given up' if settings.asynchronous else 'none does'
-    parts.append(f'after {settings.deadline:g} virtual seconds {whose}')
-  return ', '.join(parts)
+  devices = settings.client_devices
+  if devices and link == system_model_lib.KINDS[devices].link:
+    link = None
+  whose = 'a client is given up' if settings.asynchronous else 'none does'
+  parts = [
+    f'clients take {mean:g} virtual seconds an example on average{apart}'
+    if mean is not None
+    else '',
+    f'clients compute and send as {devices}' if devices else '',
+    f'clients take {each:g} virtual seconds a gradient on average{apart}'
+    if each is not None
+    else '',
+    f'messages travel at {link.mbit_down:g} Mbit/s down and '
+    f'{link.mbit_up:g} up, and {link.latency:g} s each way'
+    if link
+    else '',
+    f'{settings.client_dropout:.3g} of the sampled clients drop out'
+    if settings.client_dropout
+    else '',
+    f'{settings.concurrency} clients train at once, and the server takes a '
+    f'step after every {settings.clients_per_round} answers (staleness '
+    f'{settings.staleness})'
+    if settings.asynchronous
+    else '',
+    f'the first {settings.clients_per_round} of {settings.over_selection:g} '
+    'times as many to answer count'
+    if settings.over_selection is not None
+    else '',
+    f'after {settings.deadline:g} virtual seconds {whose}'
+    if settings.deadline is not None
+    else '',
+  ]
+  return ', '.join(filter(None, parts))

@@ -1,6 +1,7 @@
 """Clients that take each local step together compute what each does alone."""
 
 import contextlib
+import functools
 import logging
 
 import numpy as np
@@ -218,6 +219,66 @@ def test_tffs_aggregators_take_clients_that_train_together(caplog):
   data = [_as_dataset(arrays) for arrays in clients()]
   _check_equal(_run(process, 'true', data), _run(process, 'false', data))
   assert 'one at a time' not in caplog.text
+
+
+class RunningMean(tff.aggregators.WeightedAggregationFactory):
+  """A mean that each client moves by its share: what it reads is a sum."""
+
+  def create(self, value_type, weight_type):
+    specs = tff.types.type_to_tf_tensor_specs(value_type)
+
+    @tff.tensorflow.computation
+    def zero():
+      zeros = tf.nest.map_structure(lambda s: tf.zeros(s.shape, s.dtype), specs)
+      return 0.0, zeros
+
+    total = zero.type_signature.result
+    sent_type = tff.to_type((weight_type, value_type))
+
+    @tff.tensorflow.computation(total, sent_type)
+    def accumulate(before, sent):
+      (weights, mean), (weight, value) = before, sent
+      weights += weight
+      moved = tf.nest.map_structure(
+        lambda m, v: m + (v - m) * weight / weights, mean, value
+      )
+      return weights, moved
+
+    @tff.tensorflow.computation(total, total)
+    def merge(one, other):
+      del other
+      return one
+
+    @tff.tensorflow.computation(total)
+    def report(so_far):
+      return so_far[1]
+
+    @tff.federated_computation
+    def initialize():
+      return tff.federated_value((), tff.SERVER)
+
+    @tff.federated_computation(
+      initialize.type_signature.result,
+      tff.FederatedType(value_type, tff.CLIENTS),
+      tff.FederatedType(weight_type, tff.CLIENTS),
+    )
+    def next_fn(state, value, weight):
+      mean = tff.federated_aggregate(
+        tff.federated_zip((weight, value)), zero(), accumulate, merge, report
+      )
+      return tff.templates.MeasuredProcessOutput(
+        state, mean, tff.federated_value((), tff.SERVER)
+      )
+
+    return tff.templates.AggregationProcess(initialize, next_fn)
+
+
+def test_a_running_mean_reads_the_weights_that_came_before():
+  build = functools.partial(algorithms.build, 'fedavg', model_fn(2))
+  running = build(model_aggregator=RunningMean())
+  data = [as_rows(own) for own in clients((23, 10, 4, 31))]
+  expected = _run(build(), 'true', data, rounds=1)
+  _check_equal(_run(running, 'true', data, rounds=1)[:6], expected[:6])
 
 
 def test_rows_of_common_tensors_are_copied_for_a_gpu(monkeypatch):

@@ -279,6 +279,10 @@ class Fold:
     if others:
       # Other accumulations take one client after the other.
       needed = nodes_lib.needed_leaves(self.nodes, updates)
+      if not needed.isdisjoint(done):
+        # They read sums as they were after each client: a running mean.
+        done, others, updates = {}, list(self.state), list(self._update)
+        needed = nodes_lib.needed_leaves(self.nodes, updates)
 
       def add(
         index: tf.Tensor, values: list[tf.Tensor]

@@ -96,7 +96,7 @@ lock:
 	python3 tools/lock.py
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) build dist *.egg-info tools/tff_today/build tools/tff_today/*.egg-info
 
 # Without the last two options pip refuses the set: see requirements.txt.
 INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python

@@ -154,6 +154,10 @@ def task(name: str, **described: Any) -> Callable[[_Class], _Class]:
   """
 
   def add(options: _Class) -> _Class:
+    if not (isinstance(options, type) and issubclass(options, shared.Options)):
+      raise TypeError(
+        f'The task {name} must derive from tasks.Options, got {options!r}.'
+      )
     TASKS.add(name, TaskInfo(name=name, options=options, **described))
     return options
 

@@ -14,6 +14,7 @@ _PARTS = frozenset(
   {
     'adapters',
     'algorithms',
+    'extensions',
     'lab',
     'models',
     'training',
@@ -23,6 +24,7 @@ _PARTS = frozenset(
     'parameters',
     'processes',
     'runtime',
+    'structures',
   }
 )
 

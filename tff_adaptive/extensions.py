@@ -50,6 +50,14 @@ def load() -> None:
       ) from e
 
 
+def _place_of(row: Any) -> Any:
+  """Returns where the class of an entry is defined, or the entry."""
+  kind = getattr(row, 'options', None) or getattr(row, 'description', row)
+  if not isinstance(kind, type):
+    return row
+  return kind.__module__, kind.__qualname__
+
+
 class Table(Mapping[str, Row], Generic[Row]):
   """A registry of entries by name, the package's own first."""
 
@@ -88,12 +96,16 @@ class Table(Mapping[str, Row], Generic[Row]):
       raise
 
   def add(self, name: str, row: Row) -> None:
-    """Adds an entry.
+    """Adds an entry; replaces that of the same class, defined once more.
+
+    So a notebook's cell may run again, and a module be imported that failed.
 
     Raises:
       ValueError: If the name is taken, or is not usable in a flag.
     """
-    if name in self._rows or not name.isidentifier():
+    known = name in self._rows
+    taken = known and _place_of(self._rows[name]) != _place_of(row)
+    if taken or not name.isidentifier():
       raise ValueError(
         f'{name!r} cannot be added: a name consists of letters, digits and '
         f'underscores and must be new; {", ".join(self._rows)} are taken.'

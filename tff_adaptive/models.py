@@ -248,8 +248,9 @@ _policy_lock = threading.RLock()
 def in_mixed_precision(model_fn: ModelFn, dtype: str) -> ModelFn:
   """Returns a function whose Keras models compute in 16 bits.
 
-  Weights, and with them gradients, optimizers and sums, stay float32, as do the
-  model's output, loss and metrics (`tf.keras.mixed_precision`).
+  Weights, and with them gradients, optimizers and sums, stay float32
+  (`tf.keras.mixed_precision`), as do output, loss and metrics of a functional
+  model with one output that `from_keras_model` of this module wraps.
 
   Args:
     model_fn: Builds a model of Keras 2, layers included.

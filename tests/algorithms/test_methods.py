@@ -1,18 +1,24 @@
 """Names, hyperparameters and errors of `algorithms`."""
 
+import dataclasses
 import pickle
 
 import pytest
 import tensorflow_federated as tff
 
+from tasks import registry as tasks_registry
 from tests.processes import linear
 from tff_adaptive import algorithms
+from tff_adaptive import errors
 from tff_adaptive import extensions
 from tff_adaptive import optimizers
 from tff_adaptive import parameters
+from tff_adaptive import processes
 from tff_adaptive.algorithms import building
 from tff_adaptive.algorithms import description
 from tff_adaptive.algorithms import methods
+from tff_adaptive.lab.flags import flag_table
+from tff_adaptive.optimizers import rule
 
 pytestmark = pytest.mark.usefixtures('in_process_context')
 
@@ -207,3 +213,146 @@ def test_tables_take_a_name_once():
   for name in ('sgd', 'lion', 'two words', 'a-b', ''):
     with pytest.raises(ValueError, match='sgd, lion are taken'):
       table.add(name, 3)
+
+
+def test_a_class_that_is_defined_once_more_replaces_its_entry():
+  """In a notebook, or in a module whose first import failed."""
+  table = extensions.Table([])
+
+  def define():
+    class Mine(algorithms.Options):
+      pass
+
+    return methods.Method('mine', Mine)
+
+  class Other(algorithms.Options):
+    pass
+
+  table.add('mine', define())
+  table.add('mine', again := define())
+  assert table['mine'] is again
+  with pytest.raises(ValueError, match='mine are taken'):
+    table.add('mine', methods.Method('mine', Other))
+
+
+@pytest.fixture(name='added')
+def added_fixture(monkeypatch):
+  """Adds a method, or an optimizer, until the test has ended."""
+
+  def add(table, name, row):
+    dict(table)  # The package's own come first.
+    monkeypatch.setitem(table._rows, name, row)
+
+  return add
+
+
+class _Steps(rule.Rule):
+  patience: parameters.Count = 7
+
+
+def test_a_server_optimizer_takes_no_methods_place(added):
+  entry = optimizers.entry_of('server', 'yogi')
+  added(optimizers.TABLES['server'], 'adamw', entry)
+  assert algorithms.resolve('fedadamw').optimizer['client'] == 'adamw_global'
+  assert methods.of_server('adamw', asked=[]).name == 'fedavg'
+
+
+@pytest.mark.parametrize(
+  'row, told',
+  [
+    (dict(fixes=('sever',)), "'sever' is no side"),
+    (dict(fixes='server'), 'tuples of names'),
+    (dict(accepts={'clinet': ['sgd']}), "'clinet' is no side"),
+    (dict(accepts={'server': 'yogi'}), "lists of optimizers, got 'yogi'"),
+  ],
+)
+def test_misspelt_declarations_are_refused(row, told):
+  with pytest.raises(ValueError, match=told):
+    algorithms.method('mine', **row)(type('Mine', (algorithms.Options,), {}))
+
+
+def test_classes_of_another_kind_are_refused():
+  class Plain:
+    pass
+
+  for add, base in (
+    (algorithms.method('plain'), 'algorithms.Options'),
+    (optimizers.client_optimizer('plain'), 'rule.Rule'),
+    (
+      tasks_registry.task('plain', summary='', model='', clients=''),
+      'tasks.Op',
+    ),
+  ):
+    for made in (Plain, 3):
+      with pytest.raises(TypeError, match=f'plain must derive from {base}'):
+        add(made)
+
+
+@pytest.mark.parametrize(
+  'row, told',
+  [
+    (dict(server='adamm'), "server optimizer 'adamm', which there is not"),
+    (dict(defaults={'client_rate': 5.0}), "a default of 'client_rate'"),
+  ],
+)
+def test_declarations_of_what_there_is_not_are_named(added, row, told):
+  options = type('Mine', (algorithms.Options,), {})
+  added(methods._TABLE, 'mine', methods.Method('mine', options, **row))
+  with pytest.raises(parameters.ParameterError, match=told):
+    algorithms.check('mine')
+
+
+def test_a_rule_may_not_take_a_flag_of_all_runs(added):
+  entry = optimizers.entry_of('client', 'sgd')
+  row = dataclasses.replace(entry, description=_Steps)
+  added(optimizers.TABLES['client'], 'patient', row)
+  with pytest.raises(errors.SettingsError, match="'patience', which is a flag"):
+    flag_table.FlagTable()
+
+
+@pytest.mark.parametrize('given', [5, int, tff.learning.optimizers.Optimizer])
+def test_what_is_no_optimizer_is_refused(given):
+  for side in optimizers.SIDES:
+    with pytest.raises(parameters.ParameterError, match='must be an optimizer'):
+      algorithms.check('fedprox', **{f'{side}_optimizer': given})
+
+
+class _Hook(processes.Exchange):
+  pass
+
+
+@pytest.mark.parametrize(
+  'hooks, told',
+  [
+    (dict(step=lambda *_: None), '`step` needs `sees_update = True`'),
+    (dict(next_client_state=lambda *_: None), 'needs `initialize_client`'),
+    (dict(full_gradient_pass='Before'), "not 'Before'"),
+  ],
+)
+def test_hooks_that_nothing_would_call_are_refused(hooks, told):
+  exchange = type('Mine', (_Hook,), hooks)()
+  with pytest.raises(TypeError, match=f'Mine: .*{told}'):
+    processes.build_client_work(
+      linear.model_fn, optimizers.client('sgd'), exchange=exchange
+    )
+
+
+def test_a_correction_needs_a_context_for_each_weight():
+  with pytest.raises(ValueError, match='needs an exchange whose `context`'):
+    processes.build_client_work(
+      linear.model_fn,
+      optimizers.client('sgd'),
+      objective=processes.Correction('c'),
+    )
+
+
+def test_weights_that_a_rule_leaves_out_are_named():
+  class Short(tff.learning.optimizers.Optimizer):
+    def initialize(self, specs):
+      return ()
+
+    def next(self, state, weights, gradients):
+      return state, weights[:-1]
+
+  with pytest.raises(ValueError, match='trainable weights, and a rule'):
+    processes.build_client_work(linear.model_fn, Short())

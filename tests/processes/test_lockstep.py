@@ -202,6 +202,29 @@ def test_pooling_sends_gradients_to_the_first_of_equals(rows, for_xla):
     np.testing.assert_array_equal(together(images, weights), alone)
 
 
+def test_convolutions_in_groups_do_not_keep_clients_apart(caplog):
+  def build():
+    layers = tf.keras.layers
+    return tf.keras.Sequential(
+      [
+        layers.InputLayer((6, 6, 1)),
+        layers.Conv2D(4, 3),
+        layers.Conv2D(4, 2, groups=2),
+        layers.Flatten(),
+        layers.Dense(4),
+      ]
+    )
+
+  loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+  process = algorithms.build(
+    'fedavg', models.model_fn(build, input_spec=_SPEC, loss=loss)
+  )
+  data = [as_rows(own) for own in clients()]
+  together = _run(process, 'true', data, rounds=1)
+  assert 'one at a time' not in caplog.text
+  _check_equal(together, _run(process, 'false', data, rounds=1))
+
+
 def test_data_may_be_datasets_or_lists_and_losses_sums():
   process = algorithms.build(
     'fedavg', model_fn(2, 'sum'), client_learning_rate=0.01

@@ -217,6 +217,14 @@ def _choose(method: methods.Method, side: str, asked: Any) -> Any:
       'The algorithm {method} accepts the {side} optimizers {known}, got '
       '{asked!r}.'
     )
+  elif not isinstance(asked, str) and (
+    isinstance(asked, type)
+    or not any(hasattr(asked, name) for name in ('build', 'initialize'))
+  ):
+    problem = (
+      "{} must be an optimizer's name, an instance of this package's "
+      'optimizers or of tff.learning.optimizers.Optimizer, got {asked!r}.'
+    )
   else:
     return asked
   raise parameters.ParameterError(
@@ -229,6 +237,10 @@ def _choose(method: methods.Method, side: str, asked: Any) -> Any:
     asked=asked,
     hint=parameters.suggestion(asked, known),
   )
+
+
+class NameClash(parameters.ParameterError, LookupError):
+  """Raised if two parts of a method have a hyperparameter of one name."""
 
 
 def slots_of(
@@ -257,13 +269,26 @@ def slots_of(
     if (there := slots.get(public)) is not None:
       both = *there.components, component
       if both != optimizers.SIDES or there.parameter != slot.parameter:
-        raise LookupError(
-          f'{method.name} with {optimizer} has two hyperparameters {public!r}; '
-          'one of the builders needs another name for its own.'
+        raise NameClash(
+          f'{component.partition("_")[0]}_optimizer',
+          '{method} with {optimizer} has two hyperparameters {public!r}; one '
+          'of the builders needs another name for its own.',
+          method=method.name,
+          optimizer=dict(optimizer),
+          public=public,
         )
       # That of a class that both extend, such as clip_mode of BiClip.
       slot = dataclasses.replace(there, components=both)
     slots[public] = slot
+  own = all(optimizer[s] == getattr(method, s) for s in optimizers.SIDES)
+  if own and (strange := {*method.defaults} - {*slots}):
+    raise parameters.ParameterError(
+      'algorithm',
+      'The method {method} is declared with a default of {strange!r}, a '
+      'hyperparameter that it does not have.',
+      method=method.name,
+      strange=min(strange),
+    )
   return slots
 
 
@@ -398,7 +423,7 @@ def _users(
       for other in sorted(
         method.accepted(side), key=lambda other: other != getattr(method, side)
       )
-      if name in slots_of(method, {**configuration.optimizer, side: other})
+      if _uses(method, {**configuration.optimizer, side: other}, name)
     ]
     if users:
       who = f'{side} optimizer {configuration.optimizer[side]}'
@@ -406,9 +431,18 @@ def _users(
   users = [
     other.name
     for other in methods.table().values()
-    if method.has_clients and name in slots_of(other, optimizers_of(other))
+    if method.has_clients and _uses(other, optimizers_of(other), name)
   ]
   return f'algorithm {method.name}', 'algorithm', users
+
+
+def _uses(
+  method: methods.Method, optimizer: Mapping[str, Optimizer], name: str
+) -> bool:
+  try:
+    return name in slots_of(method, optimizer)
+  except NameClash:
+    return False
 
 
 def _weighting_word(value: Any) -> Any:

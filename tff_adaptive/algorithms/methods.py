@@ -191,6 +191,26 @@ class Method:
   costs: Costs = Costs()
   look: Optional[int] = None
 
+  def __post_init__(self) -> None:
+    """Raises `TypeError` or `ValueError` for what would be ignored."""
+    if not isinstance(self.options, type) or not issubclass(
+      self.options, Options
+    ):
+      raise TypeError(
+        f'The method {self.name} must derive from algorithms.Options, got '
+        f'{self.options!r}.'
+      )
+    words = {w for w in self.accepts.values() if isinstance(w, str)}
+    if isinstance(self.fixes, str) or isinstance(self.hides, str):
+      problem = '`fixes` and `hides` are tuples of names'
+    elif strange := {*self.fixes, *self.accepts} - {*optimizers.SIDES}:
+      problem = f"{min(strange)!r} is no side, 'client' or 'server'"
+    elif strange := words - {ADAPTIVE, BUILDING_BLOCKS}:
+      problem = f'`accepts` takes lists of optimizers, got {min(strange)!r}'
+    else:
+      return
+    raise ValueError(f'The method {self.name}: {problem}.')
+
   @property
   def summary(self) -> str:
     """The summary in listings and help, one or two sentences."""
@@ -276,9 +296,23 @@ def table() -> dict[str, Method]:
   """Returns every method by name, sorted by family, centralized methods last.
 
   A server optimizer without a method gets one named `fed` plus the optimizer's
-  name, unless it is a building block.
+  name, unless it is a building block, or a method has this name.
+
+  Raises:
+    ParameterError: If a method names an optimizer that there is not.
   """
   rows = dict(_TABLE)
+  for row in rows.values():
+    for side in optimizers.SIDES if row.has_clients else ['server']:
+      if (name := getattr(row, side)) not in optimizers.TABLES[side]:
+        raise parameters.ParameterError(
+          'algorithm',
+          'The method {method} is declared with the {side} optimizer {name!r}, '
+          'which there is not.',
+          method=row.name,
+          side=side,
+          name=name,
+        )
   for server in optimizers.server_names():
     makes_one = optimizers.entry_of('server', server).makes_method
     if makes_one and not any(
@@ -288,7 +322,8 @@ def table() -> dict[str, Method]:
         f'Fed{server}', (Options,), {'__doc__': f'{server} on the server.'}
       )
       name = f'fed{server}'
-      rows[name] = Method(name, options, server=server, fixes=('server',))
+      made = Method(name, options, server=server, fixes=('server',))
+      rows.setdefault(name, made)
   return dict(
     sorted(rows.items(), key=lambda r: (not r[1].has_clients, r[1].order))
   )
@@ -322,13 +357,15 @@ def of_server(server: str, asked: Iterable[str]) -> Method:
   """Returns the method that a server optimizer defines.
 
   Args:
-    server: The server optimizer; a building block is the server of `fedavg`.
+    server: The server optimizer; one that defines none is that of `fedavg`.
     asked: Public names of hyperparameters that the method should accept.
   """
-  if server in optimizers.server_names():
-    if not optimizers.entry_of('server', server).makes_method:
-      return find('fedavg')
   made = [m for m in table().values() if m.is_server_method(server)]
+  block = server in optimizers.server_names() and not (
+    optimizers.entry_of('server', server).makes_method
+  )
+  if block or not made:
+    return find('fedavg')
   return next((m for m in made if not {*m.hides} & {*asked}), made[0])
 
 

@@ -76,7 +76,11 @@ def server_optimizer(name: str, **row: Any) -> Callable[[_Class], _Class]:
 
 def _adds(side: str, name: str, row: Any) -> Callable[[_Class], _Class]:
   def add(description: _Class) -> _Class:
-    if not issubclass(description, parameters.Described):
+    if not (
+      isinstance(description, type)
+      and issubclass(description, parameters.Described)
+      and hasattr(description, 'build')
+    ):
       raise TypeError(
         f'The optimizer {name} must derive from rule.Rule, or from '
         f'parameters.Described with a method build, got {description}.'

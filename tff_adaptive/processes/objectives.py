@@ -161,6 +161,12 @@ class Correction(Objective):
     self._context = context
 
   def term(self, at: LossContext, constants: Constants) -> tf.Tensor:
+    if len(at.context) != len(at.weights):
+      raise ValueError(
+        f'The correction {self._context} needs an exchange whose `context` has '
+        f'a tensor for each of the {len(at.weights)} trainable weights, got '
+        f'{len(at.context)}.'
+      )
     return tree.dot(at.context, at.weights)
 
   @property

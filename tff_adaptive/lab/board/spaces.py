@@ -14,9 +14,9 @@ like others:
                                   "client_lr_decay_steps": "horizon"}]}}}
 
 A space names hyperparameters, schedules of rates and optimizers, and nothing
-else; those that its method refuses are refused when a run begins. Client rates
-of this project's spaces go from 1e-3, for small models, to 1e2, for
-autoencoders and tags. Trials are points of a scrambled Sobol sequence,
+else; those that its method refuses are refused when a run begins. Rates of
+clients with plain SGD go from 1e-3, for small models, to 1e2, for autoencoders
+and tags. Trials are points of a scrambled Sobol sequence,
 whose first are as evenly spread as all of them. Imports no TensorFlow.
 """
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import tasks
+from tff_adaptive import errors
 from tff_adaptive import optimizers
 from tff_adaptive import parameters
 from tff_adaptive.algorithms import configuration
@@ -95,6 +96,12 @@ class FlagTable:
     for taker, parameter in _hyperparameters():
       flag = self.algorithm.setdefault(parameter.name, Flag(parameter))
       flag.takers.append((taker, parameter))
+    if clash := self.algorithm.keys() & self.general.keys():
+      taker, _ = self.algorithm[name := min(clash)].takers[0]
+      raise errors.SettingsError(
+        f'{taker} has a hyperparameter {name!r}, which is a flag of all runs; '
+        'rename it.'
+      )
     # A user's own task may be slow to import, or missing.
     self.task = {
       flag.name: flag

@@ -123,6 +123,7 @@ class ClientWork:
     self._records = record_step_sizes
     self._takes_messages = takes_messages
     self.exchange = trainer.exchange
+    _check_hooks(self.exchange)
     self._aggregate_metrics = (
       metrics_aggregator or tff.learning.metrics.sum_then_finalize
     )(self.facts.metric_finalizers)
@@ -356,6 +357,27 @@ class ClientWork:
       return tff.federated_map(self._next_state, (state, *totals)), update
     both = tff.federated_map(self._next_state, (state, *totals, update))
     return both[0], both[1]
+
+
+def _check_hooks(exchange: exchange_lib.Exchange) -> None:
+  """Raises `TypeError` for hooks of an exchange that nothing would call."""
+
+  def own(name: str) -> bool:
+    base = getattr(exchange_lib.Exchange, name)
+    return getattr(type(exchange), name) is not base
+
+  problem = ''
+  if own('step') and not exchange.sees_update:
+    problem = '`step` needs `sees_update = True`'
+  elif own('next_client_state') and not own('initialize_client'):
+    problem = '`next_client_state` needs `initialize_client`'
+  elif exchange.full_gradient_pass not in (None, 'before', 'after'):
+    problem = (
+      "`full_gradient_pass` is None, 'before' or 'after', not "
+      f'{exchange.full_gradient_pass!r}'
+    )
+  if problem:
+    raise TypeError(f'{type(exchange).__name__}: {problem}.')
 
 
 def build_client_work(

@@ -198,6 +198,11 @@ class _VariableLocalModel(LocalModel[tuple[()]]):
   def with_trainable(
     self, carry: tuple[()], weights: structures.FlatWeights
   ) -> tuple[()]:
+    if len(weights) != len(self._variables):
+      raise ValueError(
+        f'The model has {len(self._variables)} trainable weights, and a rule '
+        f'or a hook of the exchange gave {len(weights)}.'
+      )
     for variable, value in zip(self._variables, weights):
       variable.assign(value)
     return ()

@@ -227,14 +227,20 @@ class Divided(Options):
   def check(self) -> None:
     """Raises `ParameterError` for options that the partition would ignore."""
     rule: Any = self.partition
+    known = parameters.parameters_of(type(self))['partition'].choices or ()
+
+    def one_of(*rules: str) -> str:
+      found = ', '.join(rule for rule in rules if rule in known)
+      return f'{{partition}} to be one of {found}'
+
     lognormal, made = 'lognormal' in (rule, self.sizes), rule not in _GIVEN
     for name, told, used in (
-      ('alpha', _one_of(_BY_ALPHA), rule in (None, *_BY_ALPHA)),
-      ('classes_per_client', _one_of(_BY_CLASSES), rule in _BY_CLASSES),
+      ('alpha', one_of(*_BY_ALPHA), rule in (None, *_BY_ALPHA)),
+      ('classes_per_client', one_of(*_BY_CLASSES), rule in _BY_CLASSES),
       ('num_clients', 'another {partition}', made),
       ('examples_per_client', 'another {partition}', made),
       ('smallest_client', 'another {partition}', made and rule != 'pam'),
-      ('sizes', _one_of(_SIZED), rule in (None, *_SIZED)),
+      ('sizes', one_of(*_SIZED), rule in (None, *_SIZED)),
       (
         'size_skew',
         '{sizes}=dirichlet, or lognormal sizes',
@@ -252,7 +258,7 @@ class Divided(Options):
       value = getattr(self, name)
       default = parameters.parameters_of(type(self))[name].default
       if not used and value != default:
-        raise parameters.ParameterError(
+        raise parameters.UnusedError(
           name,
           '{}={given} would be ignored: it needs ' + told + '.',
           given=value,
@@ -261,7 +267,3 @@ class Divided(Options):
   def check_data(self, files: Sequence[str]) -> Optional[int]:
     clients = super().check_data(files)
     return None if self.partition in _GIVEN else clients
-
-
-def _one_of(rules: Sequence[str]) -> str:
-  return f'{{partition}} to be one of {", ".join(rules)}'

@@ -256,9 +256,16 @@ def _windows(
 
 def _is_plain(pfor_input: Any) -> bool:
   """Returns whether a convolution has stride 1, channels last, no groups."""
-  images, filters = map(_shape_of, pfor_input.op.inputs[:2])
+  op = pfor_input.op
+  images, filters = op.inputs[:2]
+  # Gradients have the shapes of what they are of.
+  if op.type == 'Conv2DBackpropFilter':
+    filters = op.outputs[0]
+  if op.type == 'Conv2DBackpropInput':
+    images = op.outputs[0]
+  channels = {images.shape[3], filters.shape[2]} - {None}
   return (
-    images[3] == filters[2]
+    len(channels) < 2
     and list(pfor_input.get_attr('strides')) == [1, 1, 1, 1]
     and list(pfor_input.get_attr('dilations')) == [1, 1, 1, 1]
     and pfor_input.get_attr('data_format') == b'NHWC'
@@ -320,14 +327,9 @@ def _input_gradient(pfor_input: Any) -> Any:
   return _convolved(gradient, turned, margins)
 
 
-def _shape_of(tensor: tf.Tensor) -> Sequence[int]:
-  """Returns a tensor's shape, or that which it holds."""
-  return _static(tensor) if tensor.dtype == tf.int32 else tensor.shape
-
-
 def _static(sizes: tf.Tensor) -> Sequence[int]:
   """Returns the shape that an operation computes of a tensor."""
-  if sizes.op.type in ('Shape', 'ShapeN'):
+  if sizes.op.type == 'ShapeN':
     return sizes.op.inputs[sizes.value_index].shape
   return [int(size) for size in tf.get_static_value(sizes)]
 

@@ -85,13 +85,13 @@ def read(path: pathlib.Path) -> pandas.DataFrame:
   from pyarrow import parquet
 
   with data_files.reading(path, f'{path.suffix[1:].capitalize()} file'):
-    if path.suffix == '.parquet':
+    if path.suffix.lower() == '.parquet':
       with parquet.ParquetFile(path) as file:
         groups = range(file.metadata.num_row_groups)
         size = sum(file.metadata.row_group(g).total_byte_size for g in groups)
         data_files.check_size(path, size)
         table = file.read()
-    elif path.suffix == '.feather':
+    elif path.suffix.lower() == '.feather':
       table = feather.read_table(path, memory_map=False)
     else:
       with pyarrow.OSFile(str(path)) as source:

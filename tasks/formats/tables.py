@@ -142,7 +142,7 @@ def _sources(path: pathlib.Path) -> list[_Source]:
     return [_Source(path)]
   children, folders = image_folders.children(path), image_folders.folders(path)
   tables = [p for p in children if p.suffix.lower() == '.csv']
-  others = [p for p in children if p.suffix in data_files.ARROW]
+  others = [p for p in children if p.suffix.lower() in data_files.ARROW]
   files = tables or others
   if tables and others:
     _beside(path, tables[0], others[0], 'and is of another kind')
@@ -285,13 +285,19 @@ def read(path: pathlib.Path, names: Names) -> Examples:
 
 
 def _guessed(frames: Sequence[pandas.DataFrame]) -> list[str]:
-  """Returns the columns that are numbers in one file, and words in another.
+  """Returns the columns with words in one file, and none in another.
 
   Pandas decides file by file what 'TRUE' or '007' is.
   """
-  is_numeric = pandas.api.types.is_numeric_dtype
   names = dict.fromkeys(name for frame in frames for name in frame)
-  kinds = {n: {is_numeric(f[n]) for f in frames if n in f} for n in names}
+  kinds = {
+    name: {
+      any(isinstance(cell, str) for cell in frame[name].dropna().array)
+      for frame in frames
+      if name in frame
+    }
+    for name in names
+  }
   return [name for name, found in kinds.items() if len(found) > 1]
 
 
@@ -299,9 +305,10 @@ def _read_source(
   path: pathlib.Path, names: Names, notes: list[str]
 ) -> pandas.DataFrame:
   """Reads a file or folder."""
-  if path.suffix == '.npz':
+  kind = path.suffix.lower()
+  if kind == '.npz':
     frame = _read_archive(path)
-  elif path.suffix in data_files.ARROW:
+  elif kind in data_files.ARROW:
     frame = arrow.read(path)
   elif _is_csv(path):
     frame = _read_csv(path, names)
@@ -326,7 +333,7 @@ def _read_source(
 
 
 def _is_csv(path: pathlib.Path) -> bool:
-  of_others = path.suffix in ('.npz', *data_files.ARROW)
+  of_others = path.suffix.lower() in ('.npz', *data_files.ARROW)
   return not of_others and not path.is_dir()
 
 

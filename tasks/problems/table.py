@@ -236,7 +236,7 @@ class Table(shared.Divided):
           '{}={given} would be ignored: it needs {text}.',
           given=getattr(self, name),
         )
-    for name in ('features', 'words'):
+    for name in ('features', 'words', 'image_size'):
       if self.text is not None and getattr(self, name) is not None:
         raise parameters.ParameterError(
           name,
@@ -264,7 +264,8 @@ class Table(shared.Divided):
     known = {self.label, self.client, self.time, tables.DEFAULT_CLIENT}
     known |= {column.name for column in examples.columns}
     strange = sorted({*schema} - known)
-    if strange and self.features is None and not synthetic:
+    chosen = self.features is not None or self.text is not None
+    if strange and not chosen and not synthetic:
       raise data_files.DataError(
         f'--table_schema: there is no column {strange[0]!r}; the features are '
         f'{columns.listed(c.name for c in examples.columns)}.'

@@ -18,6 +18,7 @@ from tff_adaptive.algorithms import building
 from tff_adaptive.algorithms import description
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lab.flags import flag_table
+from tff_adaptive.lab.flags import parsing
 from tff_adaptive.optimizers import rule
 
 pytestmark = pytest.mark.usefixtures('in_process_context')
@@ -253,8 +254,34 @@ class _Steps(rule.Rule):
 def test_a_server_optimizer_takes_no_methods_place(added):
   entry = optimizers.entry_of('server', 'yogi')
   added(optimizers.TABLES['server'], 'adamw', entry)
-  assert algorithms.resolve('fedadamw').optimizer['client'] == 'adamw_global'
-  assert methods.of_server('adamw', asked=[]).name == 'fedavg'
+  with pytest.raises(parameters.ParameterError, match='the method fedadamw'):
+    algorithms.names()
+  with pytest.raises(errors.SettingsError, match='the method fedadamw'):
+    parsing.Flags()
+
+
+def test_a_method_may_be_that_of_its_server_optimizer(added):
+  entry = optimizers.entry_of('server', 'yogi')
+  added(optimizers.TABLES['server'], 'slow', entry)
+  options = type('Slow', (algorithms.Options,), {'additions': lambda *_: {}})
+  row = methods.Method('fedslow', options, server='slow', fixes=('server',))
+  added(methods._TABLE, 'fedslow', row)
+  assert methods.find('fedslow') is row
+  assert methods.of_server('slow', asked=[]) is row
+
+
+def test_rules_of_one_name_share_no_graph(added):
+  entry = optimizers.entry_of('client', 'sgd')
+  found = set()
+  for _ in range(2):
+    own = type(
+      'Own', (entry.description,), {'__doc__': entry.description.__doc__}
+    )
+    row = dataclasses.replace(entry, description=own)
+    added(optimizers.TABLES['client'], 'own', row)
+    resolved = algorithms.resolve('fedavg', client_optimizer='own')
+    found |= {resolved.structure, resolved.structure}
+  assert len(found) == 2
 
 
 @pytest.mark.parametrize(

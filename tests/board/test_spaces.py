@@ -175,14 +175,24 @@ def test_own_options_cannot_be_named_like_the_workloads(monkeypatch):
     strength: parameters.Positive = 1.0
     """The strength."""
 
-    total_rounds: parameters.Count = 5
-    """The number of rounds."""
-
   assert Strong.strength == 1.0
   # Registered after spaces were read.
   parse({'strength': {'low': 1, 'high': 2}}, 'strong')
   with pytest.raises(errors.SettingsError, match="tunes 'total_rounds'"):
     parse({'total_rounds': {'values': [7]}}, 'strong')
+
+  @methods.method('stronger')
+  class Stronger(Strong):
+    """A method with an option of all runs."""
+
+    total_rounds: parameters.Count = 5
+    """The number of rounds."""
+
+  assert Stronger.total_rounds == 5
+  with pytest.raises(
+    errors.SettingsError, match="'total_rounds', which is a f"
+  ):
+    parse({'total_rounds': {'values': [7]}}, 'stronger')
 
 
 def test_methods_that_are_not_registered_have_no_space():

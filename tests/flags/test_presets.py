@@ -114,6 +114,19 @@ def test_flags_beside_a_preset_win_wherever_they_stand(parser):
   assert parser.parse(['--total_rounds=7']).preset is None
 
 
+def test_another_partition_leaves_its_options_out(parser):
+  told = '--preset=kim2024/fmnist/delta_sgd_alpha_1'
+
+  def options(*more):
+    return parser.parse([told, *more]).settings.task_options
+
+  assert options()['alpha'] == 1.0
+  assert options('--fmnist_partition=dirichlet')['alpha'] == 1.0
+  assert options('--fmnist_partition=iid')['alpha'] == 0.1
+  with pytest.raises(errors.SettingsError, match='fmnist_alpha=2'):
+    options('--fmnist_partition=iid', '--fmnist_alpha=2')
+
+
 @pytest.mark.parametrize(
   'arguments, parts',
   [

@@ -202,7 +202,7 @@ def test_pooling_sends_gradients_to_the_first_of_equals(rows, for_xla):
     np.testing.assert_array_equal(together(images, weights), alone)
 
 
-def test_convolutions_in_groups_do_not_keep_clients_apart(caplog):
+def test_other_convolutions_do_not_keep_clients_apart(caplog):
   def build():
     layers = tf.keras.layers
     return tf.keras.Sequential(
@@ -210,6 +210,8 @@ def test_convolutions_in_groups_do_not_keep_clients_apart(caplog):
         layers.InputLayer((6, 6, 1)),
         layers.Conv2D(4, 3),
         layers.Conv2D(4, 2, groups=2),
+        layers.Conv2DTranspose(3, 2),
+        layers.Conv2DTranspose(2, 2, strides=2),
         layers.Flatten(),
         layers.Dense(4),
       ]

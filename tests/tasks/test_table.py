@@ -595,7 +595,10 @@ def test_words_keep_the_marks_of_their_letters(folder, vocabulary):
 @pytest.mark.parametrize(
   'options, told',
   [
-    (dict(alpha=5.0, partition='iid'), '`alpha`=5.0 would be ignored'),
+    (
+      dict(alpha=5.0, partition='iid'),
+      r'`alpha`=5.0 would be ignored: .*of dirichlet, inner_dirichlet, lda\.',
+    ),
     (dict(classes_per_client=7), '`classes_per_client`=7 would be ignored'),
   ],
 )
@@ -612,7 +615,9 @@ def test_a_schema_of_no_column_is_refused(folder):
   options = dict(path=write(folder), schema='schema.json')
   with pytest.raises(tasks.DataError, match="there is no column 'A'"):
     tasks.create('table', **options)
-  tasks.create('table', features='a', **options)  # It may describe more.
+  # It may describe more than is learnt from.
+  tasks.create('table', features='a', **options)
+  tasks.create('table', text='client', client='a', group_size=10, **options)
 
 
 @pytest.mark.parametrize('vocabulary', ['fitted', 'hashed'])
@@ -667,6 +672,7 @@ def test_folders_of_images(folder):
   [
     (dict(vocabulary='hashed'), 'needs `text`'),
     (dict(text='a', features='b'), '`features`=b would be ignored'),
+    (dict(text='a', image_size=8), '`image_size`=8 would be ignored'),
     (dict(text='a', data='synthetic'), 'synthetic table'),
     (dict(vocab_size=2), 'at least 3'),
   ],

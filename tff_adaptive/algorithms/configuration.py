@@ -117,10 +117,15 @@ class MethodConfiguration:
       for name, value in self.values.items()
       if name in self._numbers
     }
+    rules = [
+      optimizers.entry_of(side, name) if isinstance(name, str) else name
+      for side, name in self.optimizer.items()
+      if side == 'server' or self.method.has_clients
+    ]
     return (
       self.method.name,
       self.method.options,
-      tuple(self.optimizer.values()),
+      tuple(rules),
       tuple({**self.values, **inside}.items()),
       self.model_aggregator,
     )
@@ -270,7 +275,7 @@ def slots_of(
       both = *there.components, component
       if both != optimizers.SIDES or there.parameter != slot.parameter:
         raise NameClash(
-          f'{component.partition("_")[0]}_optimizer',
+          'algorithm',
           '{method} with {optimizer} has two hyperparameters {public!r}; one '
           'of the builders needs another name for its own.',
           method=method.name,

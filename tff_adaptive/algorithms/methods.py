@@ -296,10 +296,11 @@ def table() -> dict[str, Method]:
   """Returns every method by name, sorted by family, centralized methods last.
 
   A server optimizer without a method gets one named `fed` plus the optimizer's
-  name, unless it is a building block, or a method has this name.
+  name, unless it is a building block, or that of a method of this name.
 
   Raises:
-    ParameterError: If a method names an optimizer that there is not.
+    ParameterError: If a method names an optimizer that there is not, or a
+      server optimizer would make a method of another's name.
   """
   rows = dict(_TABLE)
   for row in rows.values():
@@ -323,7 +324,15 @@ def table() -> dict[str, Method]:
       )
       name = f'fed{server}'
       made = Method(name, options, server=server, fixes=('server',))
-      rows.setdefault(name, made)
+      if rows.setdefault(name, made).server != server:
+        raise parameters.ParameterError(
+          'algorithm',
+          'The server optimizer {server} would make the method {name}, which '
+          'there is already: register it by another name, or with '
+          'makes_method=False.',
+          server=server,
+          name=name,
+        )
   return dict(
     sorted(rows.items(), key=lambda r: (not r[1].has_clients, r[1].order))
   )
@@ -360,12 +369,13 @@ def of_server(server: str, asked: Iterable[str]) -> Method:
     server: The server optimizer; one that defines none is that of `fedavg`.
     asked: Public names of hyperparameters that the method should accept.
   """
-  made = [m for m in table().values() if m.is_server_method(server)]
+  known = table()
+  made = [m for m in known.values() if m.is_server_method(server)]
   block = server in optimizers.server_names() and not (
     optimizers.entry_of('server', server).makes_method
   )
   if block or not made:
-    return find('fedavg')
+    return known.get('' if block else f'fed{server}', known['fedavg'])
   return next((m for m in made if not {*m.hides} & {*asked}), made[0])
 
 

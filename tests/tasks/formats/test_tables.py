@@ -332,6 +332,7 @@ def test_a_word_is_one_in_all_files(tmp_path):
       ['a.csv', 'b.parquet'],
       'b.parquet is beside a.csv and is of another kind',
     ),
+    (['a.csv', 'b.PARQUET'], 'b.PARQUET is beside a.csv'),
     (['train.csv', 'test/t.csv'], 'test is beside train.csv'),
     (['a.csv', 'a.CSV'], 'would be the same client'),
   ],
@@ -341,6 +342,13 @@ def test_no_file_of_a_folder_is_left_out(tmp_path, files, told):
     write(tmp_path, 'a,y\n1,0\n2,1\n', name)
   with pytest.raises(data_files.DataError, match=told):
     tables.read(tmp_path, _NAMES)
+
+
+def test_answers_with_gaps_in_one_file_are_numbers(tmp_path):
+  write(tmp_path, 'flag,y\nTrue,0\nFalse,1\n', 'a.csv')
+  write(tmp_path, 'flag,y\n,0\nTrue,1\n', 'b.csv')
+  found = tables.read(tmp_path, _NAMES).numbers[:, 0]
+  np.testing.assert_array_equal(found, [1, 0, np.nan, 1])
 
 
 def test_files_of_capital_letters_are_read_and_hidden_ones_are_not(tmp_path):

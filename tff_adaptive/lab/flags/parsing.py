@@ -47,7 +47,10 @@ class Flags(options.Options):
   def __init__(self) -> None:
     """Declares the flags of all methods and of the program's own tasks."""
     super().__init__()
-    self._table = flag_table.FlagTable(_DRY_RUN)
+    try:
+      self._table = flag_table.FlagTable(_DRY_RUN)
+    except parameters.ParameterError as e:  # Of an extension's declaration.
+      raise options.refusal(e) from e
     self._declare(self._table.flags.values())
 
   def _declare(self, flags: Iterable[flag_table.Flag]) -> None:
@@ -100,7 +103,7 @@ class Flags(options.Options):
         typed[name] = self._table.find(name).parameter.read(text)
       dry_run = _DRY_RUN.check(typed.pop('dry_run', _DRY_RUN.default))
       given, preset = resolving.with_preset(self._table, typed)
-      settings = resolving.resolve(self._table, given)
+      settings = resolving.resolve_preset(self._table, given, typed)
     except parameters.ParameterError as e:
       refusal = options.refusal(e)
       added = [name for name in e.names if name in given and name not in typed]

@@ -84,7 +84,30 @@ def settings(**given: Any) -> settings_lib.Settings:
   """
   table = flag_table.FlagTable()
   table.know(given.get('task'))
-  return resolve(table, with_preset(table, given)[0])
+  return resolve_preset(table, with_preset(table, given)[0], given)
+
+
+def resolve_preset(
+  table: flag_table.FlagTable, given: Given, typed: Given
+) -> settings_lib.Settings:
+  """Like `resolve`, of what `with_preset` returned.
+
+  A preset's options of a task that other flags leave unused, such as `alpha` of
+  another partition, are left out.
+
+  Args:
+    table: All flags.
+    given: Values by flag.
+    typed: Those that are not the preset's.
+  """
+  left = dict(given)
+  while True:
+    try:
+      return resolve(table, left)
+    except parameters.UnusedError as e:
+      if e.parameter in typed or e.parameter not in table.task:
+        raise
+      del left[e.parameter]
 
 
 def resolve(table: flag_table.FlagTable, given: Given) -> settings_lib.Settings:

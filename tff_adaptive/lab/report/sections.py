@@ -334,7 +334,8 @@ def _configuration(method: str, same: Sequence[results.Run]) -> Configuration:
   same = list(by_seeds.values())
   chosen_by = [run for run in same if run.chose] or list(same)
   others = [run for run in same if not run.chose]
-  if not any(run.finished or run.lost for run in others):
+  over = [run for run in others if run.finished or run.lost]
+  if not others or (len(over) < len(others) and all(r.lost for r in over)):
     others = chosen_by
   return Configuration(
     method,

@@ -166,6 +166,9 @@ class Study:
       SettingsError: If the study belongs to another sweep; nothing is changed.
     """
     self._check_same()
+    self._study.set_user_attr(
+      _SPENT, None
+    )  # Perhaps the last values are drawn.
     points = self._sweep.points
     if self._sweep.learns:
       points = [first for first, *_ in self._sweep.configurations.values()]

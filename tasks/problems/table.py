@@ -212,44 +212,43 @@ class Table(shared.Divided):
   def check(self) -> None:
     super().check()
     # Before TensorFlow is imported; of folders the reader says it.
-    if self.path is not None and self.path.endswith(data_files.ARROW):
-      if self.data == 'native' and (missing := data_files.missing_arrow()):
-        raise parameters.ParameterError(
-          'path', '{}={given}: {missing}.', given=self.path, missing=missing
-        )
-    if self.thousands is not None and self.thousands == self.decimal:
-      raise parameters.ParameterError(
-        'thousands',
+    arrow = self.data == 'native' and (self.path or '').endswith(
+      data_files.ARROW
+    )
+    missing = data_files.missing_arrow() if arrow else ''
+    ignored = '{}={given} would be ignored: '
+    texts = ('vocabulary', 'vocab_size', 'max_length')
+    others = ('features', 'words', 'image_size')
+    synthetic = self.data == 'synthetic'
+    for names, applies, problem in (
+      (('path',), missing, '{}={given}: {missing}.'),
+      (
+        ('thousands',),
+        self.thousands == self.decimal,
         '{}={given} is also the mark of decimals, {decimal}.',
-        given=self.thousands,
-      )
-    if self.partition_by is not None and self.partition != 'continuous':
-      raise parameters.ParameterError(
-        'partition_by',
-        '{}={given} would be ignored: it needs {partition}=continuous.',
-        given=self.partition_by,
-      )
-    for name in ('vocabulary', 'vocab_size', 'max_length'):
-      if self.text is None and getattr(self, name) is not None:
-        raise parameters.ParameterError(
-          name,
-          '{}={given} would be ignored: it needs {text}.',
-          given=getattr(self, name),
-        )
-    for name in ('features', 'words', 'image_size'):
-      if self.text is not None and getattr(self, name) is not None:
-        raise parameters.ParameterError(
-          name,
-          '{}={given} would be ignored: {text} is all that is learnt from.',
-          given=getattr(self, name),
-        )
-    for name in ('text', 'image_size'):
-      if self.data == 'synthetic' and getattr(self, name) is not None:
-        raise parameters.ParameterError(
-          name,
-          '{}={given} would be ignored: the synthetic table is numeric.',
-          given=getattr(self, name),
-        )
+      ),
+      (
+        ('partition_by',),
+        self.partition != 'continuous',
+        ignored + 'it needs {partition}=continuous.',
+      ),
+      (texts, self.text is None, ignored + 'it needs {text}.'),
+      (
+        others,
+        self.text is not None,
+        ignored + '{text} is all that is learnt from.',
+      ),
+      (
+        ('text', 'image_size'),
+        synthetic,
+        ignored + 'the synthetic table is numeric.',
+      ),
+    ):
+      for name in names:
+        if applies and (given := getattr(self, name)) is not None:
+          raise parameters.ParameterError(
+            name, problem, given=given, missing=missing
+          )
 
   def check_data(self, files: Sequence[str]) -> int:
     _READ.clear()

@@ -203,55 +203,57 @@ class Aggregation(parameters.Described):
             'clipped.',
           )
       return
-    if not self.private:
-      raise parameters.ParameterError(
+    sigma = self.dp_noise_multiplier or 0.0
+    secure = self.aggregator == 'secure' and self.dp_adaptive_clipping
+    off = '{} would be ignored: {dp_adaptive_clipping} is off.'
+    bounded = (
+      "{} adapts to the clients' norms without noise, which is not private: "
+      'disable it or differential privacy.'
+    )
+    fixed = not self.dp_adaptive_clipping
+    for name, applies, problem in (
+      (
         'dp_noise_multiplier',
+        not self.private,
         '{} is {noise:g} but updates are not clipped: noise without clipping '
         'gives no privacy; give {dp_clip_norm} or {dp_adaptive_clipping}.',
-        noise=self.dp_noise_multiplier,
-      )
-    if not self.dp_adaptive_clipping:
-      for name in ('dp_clip_quantile', 'dp_clip_learning_rate'):
-        if name in changed:
-          raise parameters.ParameterError(
-            name, '{} would be ignored: {dp_adaptive_clipping} is off.'
-          )
-    self._check_private()
-
-  def _check_private(self) -> None:
-    """Raises `ParameterError` if the requested options would not be private."""
-    for name in ('aggregator_zeroing', 'aggregator_clipping'):
-      if getattr(self, name):
-        raise parameters.ParameterError(
-          name,
-          "{} adapts to the clients' norms without noise, which is not "
-          'private: disable it or differential privacy.',
-        )
-    if self.aggregator in ROBUST:
-      raise parameters.ParameterError(
+      ),
+      ('dp_clip_quantile', fixed and 'dp_clip_quantile' in changed, off),
+      (
+        'dp_clip_learning_rate',
+        fixed and 'dp_clip_learning_rate' in changed,
+        off,
+      ),
+      ('aggregator_zeroing', self.aggregator_zeroing, bounded),
+      ('aggregator_clipping', self.aggregator_clipping, bounded),
+      (
         'aggregator',
+        self.aggregator in ROBUST,
         '{}={chosen} depends on single clients without noise, which is not '
         'private: give {aggregator}=mean, or disable differential privacy.',
-        chosen=self.aggregator,
-      )
-    if self.aggregator == 'compression':
-      raise parameters.ParameterError(
+      ),
+      (
         'aggregator',
+        self.aggregator == 'compression',
         '8-bit quantisation ({}) can make clipped updates longer than '
         '{dp_clip_norm}: disable it or differential privacy.',
-      )
-    if self.aggregator == 'secure' and self.dp_adaptive_clipping:
-      raise parameters.ParameterError(
+      ),
+      (
         'aggregator',
+        secure,
         'Secure summation ({}) needs a fixed bound on the norm of updates: '
         'give {dp_clip_norm} without {dp_adaptive_clipping}.',
-      )
-    if self.dp_clients_per_round is None:
-      raise parameters.ParameterError(
+      ),
+      (
         'dp_clients_per_round',
+        self.dp_clients_per_round is None,
         'Differential privacy needs {}, the number of clients per round.',
-      )
-    sigma = self.dp_noise_multiplier or 0.0
+      ),
+    ):
+      if applies:
+        raise parameters.ParameterError(
+          name, problem, noise=sigma, chosen=self.aggregator
+        )
     if self.dp_adaptive_clipping and sigma >= 2 * self.count_stddev > 0:
       raise parameters.ParameterError(
         'dp_adaptive_clipping',

@@ -52,7 +52,7 @@ def load(place: str) -> Callable[..., Any]:
   try:
     module = importlib.import_module(module_name)
   except (Exception, SystemExit) as e:
-    absent = getattr(e, 'name', None) or ' '
+    absent = (isinstance(e, ModuleNotFoundError) and e.name) or ' '
     if f'{module_name}.'.startswith(f'{absent}.'):
       raise OwnCodeError(
         f'there is no module {module_name}, neither in the current folder nor '

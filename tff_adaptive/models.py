@@ -118,7 +118,8 @@ def _with_float32_outputs(keras_model: tf.keras.Model) -> tf.keras.Model:
   if len(outputs) != 1 or outputs[0].dtype not in (tf.bfloat16, tf.float16):
     return keras_model
   last = tf.keras.layers.Activation('linear', dtype=tf.float32, name='float32')
-  return tf.keras.Model(keras_model.inputs, last(outputs[0]))
+  made = tf.keras.Model(keras_model.inputs, last(outputs[0]))
+  return _noted(made, keras_model)
 
 
 def model_fn(
@@ -211,10 +212,25 @@ def _copied(keras_model: Any) -> Any:
   try:
     copied = keras.models.clone_model(keras_model)
     copied.set_weights(keras_model.get_weights())
+    layers = map(tff_internals.layers_of, (copied, keras_model))
+    for layer, of in zip(*layers, strict=True):
+      if isinstance(layer, keras.layers.Normalization):
+        layer.finalize_state()  # Of the adapted moments.
+      elif hasattr(of, 'get_vocabulary'):
+        if layer.get_vocabulary() != of.get_vocabulary():
+          return None  # An adapted one is none of the configuration.
   except Exception:  # pylint: disable=broad-exception-caught
     # Of a user's class: its `get_config` may be missing or raise anything.
     return None
-  return copied
+  return _noted(copied, keras_model)
+
+
+def _noted(made: Any, of: Any) -> Any:
+  """Gives a model what `tasks` notes on another one."""
+  for name in ('table_encoding', 'class_names'):
+    if hasattr(of, name):
+      setattr(made, name, getattr(of, name))
+  return made
 
 
 def keras_3_of(
@@ -907,12 +923,22 @@ def _named_metric(name: str, keras_model: Any, input_spec: Any) -> Any:
 
   wanted = name
   if name in ('accuracy', 'acc'):
-    _, y, _ = masking.parts_of(input_spec)
-    outputs = keras_model.output_shape[-1]
-    labels = y.shape[-1] if y.shape.rank else None
+    x, y, _ = masking.parts_of(input_spec)
+    try:
+      shape = getattr(keras_model, 'output_shape', None)
+      if shape is None:  # Of a subclass.
+        given = keras.KerasTensor(tuple(x.shape), x.dtype.name)
+        shape = keras_model.compute_output_spec(given).shape
+      rank, labels = y.shape.rank, y.shape[-1] if y.shape.rank else None
+    except (AttributeError, TypeError, ValueError) as e:
+      raise TypeError(
+        f'`metrics` names {name!r}, whose kind follows from one output and its '
+        'labels; give a metric of Keras in its place.'
+      ) from e
+    outputs = shape[-1]
     if outputs == 1:
       wanted = 'binary_accuracy'
-    elif labels == outputs and y.shape.rank == len(keras_model.output_shape):
+    elif labels == outputs and rank == len(shape):
       wanted = 'categorical_accuracy'
     else:
       wanted = 'sparse_categorical_accuracy'

@@ -303,10 +303,12 @@ def ends_in_logits(model: tff.learning.models.VariableModel) -> Optional[bool]:
   """Returns whether a model's loss takes logits.
 
   Returns:
-    `None` if the loss does not declare it.
+    `None` if the loss does not declare it, or there are several.
   """
   model = unwrapped(model)
   losses = getattr(model, '_loss_fns', None) or [None]
+  if len(losses) > 1:
+    return None
   if hasattr(losses[0], 'from_logits'):
     return bool(losses[0].from_logits)
   try:

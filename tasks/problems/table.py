@@ -709,8 +709,10 @@ def _check_model(model: Any, place: str, outputs: int) -> None:
       f'{place} must return a Keras model (tf.keras.Model, or keras.Model of '
       f'Keras 3), got {type(model).__name__}.'
     )
-  if not model.built or model.output_shape != (None, outputs):
-    shape = model.output_shape if model.built else 'no shape yet'
+  shape: Any = 'no shape yet'
+  if model.built:  # A subclass may not know it.
+    shape = getattr(model, 'output_shape', 'no shape')
+  if shape != (None, outputs):
     raise user_tasks.OwnCodeError(
       f'{place} must return a built model (its first layer states the input '
       f'shape) with the output shape {(None, outputs)}, got {shape}.'

@@ -362,3 +362,28 @@ def test_tensorflow_on_keras_3(tmp_path, code):
   assert 'main' not in code or 'Traceback' not in text
   assert 'needs Keras 2' in text
   assert 'set TF_USE_LEGACY_KERAS=1 before TensorFlow is imported' in text
+
+
+def test_accuracy_of_a_subclass_follows_from_its_output():
+  keras = keras_3()
+  model = subclass(keras)
+  model(np.zeros((1, 3), np.float32))
+  labels = (tf.TensorSpec([None, 2]), tf.TensorSpec([None], tf.int32))
+  for y, kind in zip(labels, ('Categorical', 'SparseCategorical')):
+    spec = (tf.TensorSpec([None, 3]), y)
+    found = models._named_metric('accuracy', model, spec)
+    assert type(found).__name__ == f'{kind}Accuracy'
+  both = (tf.TensorSpec([None, 3]), labels)
+  with pytest.raises(TypeError, match='give a metric of Keras in its place'):
+    models._named_metric('accuracy', model, both)
+
+
+def test_outputs_in_float32_keep_what_is_noted_on_the_model():
+  layers = tf.keras.layers
+  given = tf.keras.Sequential(
+    [layers.Input((3,)), layers.Dense(2, dtype='mixed_bfloat16')]
+  )
+  given.class_names = ['no', 'yes']
+  made = models._with_float32_outputs(given)
+  assert made is not given and made.outputs[0].dtype == tf.float32
+  assert made.class_names == ['no', 'yes']

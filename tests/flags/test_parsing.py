@@ -187,6 +187,11 @@ def test_mixed_epochs_are_those_of_the_round(parse):
     '5 passes over the client data, but --client_epochs_per_round is 1'
     in complaint(parse, *mixed)
   )
+  # The default too, by which clients would train once.
+  alone = ['--algorithm=fedada2_blended', '--client_epochs_per_round=5']
+  assert '1 passes over' in complaint(parse, *alone)
+  limited = ['--client_epochs_per_round=5', '--max_elements_per_client=9']
+  assert 'cut short' in complaint(parse, *mixed, *limited)
 
 
 def test_whole_numbers_keep_their_digits(parse):

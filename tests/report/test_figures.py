@@ -316,6 +316,8 @@ def test_heat_map_marks_cells_without_a_run():
   minus_one = '\N{MINUS SIGN}1'
   assert {minus_one, '0', 'Log10 of x', '0.0316', '3', 'Y'} <= set(texts)
   assert texts['3'][1] < texts['0.0316'][1]
+  assert charts._rates([1.0, 10.0]) == ['1', '10']
+  assert charts._rates([0.1, 1.0]) == [minus_one, '0']
 
 
 def _behind(root, accuracies, *, rule='train_loss', losses=None):

@@ -114,6 +114,10 @@ def test_complaints(module):
     """
   )
   broken = module('def make(:\n', name='broken')
+  # Its error names a module that there is.
+  typo = module(
+    'import numpy\nnumpy.arange_(3)\nfrom numpy import x_', name='typo'
+  )
   for place, part in (
     ('nowhere_at_all:make', 'there is no module nowhere_at_all'),
     ('nowhere_at_all.inner:make', 'no module nowhere_at_all.inner'),
@@ -124,6 +128,7 @@ def test_complaints(module):
     (f'{name}:path_of', 'the argument `where` of'),
     (f'{name}:first_only', 'the argument `where` of'),
     (f'{broken}:make', f'{broken} cannot be imported: SyntaxError: '),
+    (f'{typo}:make', f'{typo} cannot be imported: AttributeError: '),
     ('a:b:c', "'a:b:c' does not name a function"),
     (':make', "':make' does not name a function"),
     ('a-b:make', 'PACKAGE.MODULE:FUNCTION'),

@@ -114,6 +114,22 @@ def test_a_given_model_is_copied_and_never_changed():
   np.testing.assert_array_equal(given.get_weights()[0], before[0])
 
 
+def test_a_given_model_is_copied_with_what_it_has_adapted():
+  keras = pytest.importorskip('keras')
+  scaled = keras.layers.Normalization()
+  scaled.adapt(np.array([[10.0, 20.0], [30.0, 60.0]], np.float32))
+  given = keras.Sequential([keras.layers.Input((2,)), scaled])
+  given.class_names = ['no', 'yes']
+  copied = models._copied(given)
+  x = np.array([[20.0, 40.0], [30.0, 60.0]], np.float32)
+  np.testing.assert_allclose(copied(x), [[0, 0], [1, 1]], atol=1e-5)
+  assert copied.class_names == ['no', 'yes']
+  words = keras.layers.StringLookup()
+  words.adapt(np.array(['a', 'b', 'a']))
+  text = keras.layers.Input((), dtype='string')
+  assert models._copied(keras.Model(text, words(text))) is None
+
+
 def test_a_given_model_that_keras_cannot_copy_is_not_exported():
   keras = pytest.importorskip('keras')
 

@@ -83,10 +83,11 @@ def write(
     if encoding.target is not None:
       shift, scale = encoding.target
       told['target'] = {'shift': shift, 'scale': scale}
-  shape = outputs[0]['shape']
-  names = registry.classes_of(task, shape[-1], keras_model) if shape else ()
-  if names:
-    told['classes'] = list(names)
+  for output in outputs:
+    count = (output['shape'] or [None])[-1]
+    if names := registry.classes_of(task, count, keras_model):
+      told['classes'] = list(names)
+      break
   return told
 
 

@@ -465,14 +465,16 @@ def _check_epochs(
   counted = configuration.values.get('local_epochs') or (
     epochs > 1 and ('epochs_mix' in configuration.values)
   )
-  if counted and general['client_steps_per_round'] is not None:
-    raise parameters.ParameterError(
-      'client_steps_per_round',
-      '{} cannot be combined with local epochs that an optimizer counts, which '
-      'it would cut short.',
-    )
+  for name in ('client_steps_per_round', 'max_elements_per_client'):
+    if counted and given.get(name) is not None:
+      raise parameters.ParameterError(
+        name,
+        '{} cannot be combined with local epochs that an optimizer counts, '
+        'which it would cut short.',
+      )
+  mixed = 'epochs_mix' in configuration.values and 'client_epochs' not in given
   for name in ('local_epochs', 'epochs_mix', 'client_epochs'):
-    if name not in given:
+    if name not in given and not (name == 'epochs_mix' and mixed):
       continue
     times = value = configuration.values[name]
     if name != 'local_epochs':

@@ -122,6 +122,8 @@ class Wandb(hooks.Tracker):
       # Keeps W&B's messages out of the run's output.
       settings=wandb.Settings(console='off', silent=True),
     )
+    if not self._run.resumed:
+      self.log_rows(event.rows)
 
   def log(self, number: int, values: Mapping[str, float]) -> None:
     self._run.log(dict(values), step=number)

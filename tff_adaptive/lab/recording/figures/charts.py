@@ -416,9 +416,9 @@ def _heat_map(chart: HeatMap, width: Any) -> Any:
 
 
 def _rates(rates: Sequence[float]) -> list[str]:
-  """Formats rates as exponents of ten if all have one, or as numbers."""
+  """Formats rates as exponents of ten, if some are below 1, or as numbers."""
   halves = [2 * math.log10(rate) for rate in rates]
-  if any(abs(h - round(h)) > 2e-3 for h in halves):
+  if min(halves) > -1e-3 or any(abs(h - round(h)) > 2e-3 for h in halves):
     return [f'{rate:.3g}' for rate in rates]
   minus = '\N{MINUS SIGN}'
   return [f'{round(h) / 2:g}'.replace('-', minus) for h in halves]

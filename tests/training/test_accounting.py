@@ -143,6 +143,27 @@ def test_fewer_clients_than_a_round_takes(parse):
     accounting.open_ledger(parse(*CLIP, '--dp_noise_multiplier=1'), 5)
 
 
+def test_runs_that_differ_have_other_noise(parse):
+  shared = [*CLIP, '--task=table', '--data=synthetic', '--clients_per_round=6']
+
+  def seed(*more):
+    settings = parse(*shared, *more)
+    built = train.build(settings, train.create_task(settings))
+    return built.components.configuration.values['seed']
+
+  noise = '--dp_noise_multiplier=0.5'
+  alone = seed(noise)
+  # One that is extended goes on as if it was longer.
+  assert alone == seed(noise, '--total_rounds=7')
+  others = [
+    seed(noise, '--client_learning_rate=0.2'),
+    seed('--dp_noise_multiplier=0.6'),
+    seed('--target_epsilon=5', '--total_rounds=7'),
+    seed('--target_epsilon=5', '--total_rounds=8'),
+  ]
+  assert len({alone, *others}) == 5
+
+
 @pytest.mark.exhaustive
 def test_a_private_run_and_its_resumption(parse, tmp_path, capsys):
   def settings(name, total):

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.metadata
+import json
 import sys
 import time
 import warnings
@@ -27,6 +28,7 @@ from tff_adaptive.lab.training import seeds as randomness
 from tff_adaptive.lab.training.loop import early_stopping
 from tff_adaptive.lab.training.participation import availability
 from tff_adaptive.lab.training.participation import cohorts
+from tff_adaptive.privacy import mechanism as privacy
 from tff_adaptive.processes import exchange
 
 if TYPE_CHECKING:
@@ -250,6 +252,20 @@ def _check_fitted(
     )
 
 
+def _noise_of_its_own(settings: settings_lib.Settings) -> list[str]:
+  """Describes a private run, whose noise must be none of another one's.
+
+  The difference of two models with the same noise would have none, and neither
+  would their losses of privacy add up.
+  """
+  if not privacy.is_asked(settings.configuration.values):
+    return []
+  # A run without a target may be extended, and goes on as if it was longer.
+  extended = () if settings.target_epsilon is not None else ('total_rounds',)
+  own = {k: v for k, v in settings.identity.items() if k not in extended}
+  return [json.dumps(own, sort_keys=True, default=str)]
+
+
 def build(
   settings: settings_lib.Settings,
   task: 'tff.simulation.baselines.BaselineTask',
@@ -280,8 +296,9 @@ def build(
     # Adaptive clipping accepts less than a tenth of a cohort's size.
     noise = min(1.0, 0.05 * settings.clients_per_round)
     configuration = configuration.with_values(dp_noise_multiplier=noise)
+  purpose = ('inside rounds', *_noise_of_its_own(settings))
   configuration = configuration.with_values(
-    seed=randomness.seed_32(settings.seed, 'inside rounds')
+    seed=randomness.seed_32(settings.seed, *purpose)
   )
   # The population, for methods that use it, defaults to the task's clients.
   if configuration.values.get('population', 0) is None:

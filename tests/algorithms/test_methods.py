@@ -20,6 +20,7 @@ from tff_adaptive.algorithms import methods
 from tff_adaptive.lab.flags import flag_table
 from tff_adaptive.lab.flags import parsing
 from tff_adaptive.optimizers import rule
+from tff_adaptive.processes import exchange
 
 pytestmark = pytest.mark.usefixtures('in_process_context')
 
@@ -383,3 +384,23 @@ def test_weights_that_a_rule_leaves_out_are_named():
 
   with pytest.raises(ValueError, match='trainable weights, and a rule'):
     processes.build_client_work(linear.model_fn, Short())
+
+
+def test_private_clients_send_nothing_else_even_if_not_declared(added):
+  class Told(processes.Exchange):
+    def report(self, client):
+      return exchange.report(weighted=client.update)
+
+  def additions(own, chosen):
+    del own, chosen
+    return {'exchange': Told()}
+
+  options = type('Telling', (algorithms.Options,), {'additions': additions})
+  added(methods._TABLE, 'telling', methods.Method('telling', options))
+  private = dict(dp_clip_norm=1.0, dp_noise_multiplier=1.0)
+  configuration = algorithms.resolve(
+    'telling', dp_clients_per_round=3, **private
+  )
+  with pytest.raises(parameters.ParameterError, match='send more than their'):
+    building.build_components(configuration)
+  building.build_components(algorithms.resolve('telling'))

@@ -11,6 +11,7 @@ from tff_adaptive import parameters
 from tff_adaptive import processes
 from tff_adaptive.algorithms import configuration as configuration_lib
 from tff_adaptive.algorithms import methods
+from tff_adaptive.privacy import mechanism
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,6 +114,7 @@ def build_components(
   )
   own = configuration.build('own') or configuration.method.options()
   made: dict[str, Any] = {**chosen._asdict(), **own.additions(chosen)}
+  _check_noised(configuration, made.get('exchange'))
   terms = [made.pop('objective')] if 'objective' in made else []
   if configuration.values.get('proximal_strength'):
     terms.insert(
@@ -123,6 +125,28 @@ def build_components(
   return Components(
     configuration, objective=terms[0] if terms else processes.Plain(), **made
   )
+
+
+def _check_noised(
+  configuration: configuration_lib.MethodConfiguration,
+  exchange: Optional[processes.Exchange],
+) -> None:
+  """Raises `ParameterError` if private clients send more than the update."""
+  method = configuration.method
+  if exchange is None or method.unnoised:  # Said, and checked, there.
+    return
+  for name in ('report', 'weight', 'full_gradient_pass'):
+    own = getattr(type(exchange), name)
+    base = getattr(processes.Exchange, name)
+    if own is not base and mechanism.is_asked(configuration.values):
+      raise parameters.ParameterError(
+        'dp_clip_norm',
+        'The clients of {method} send more than their update ({name} of its '
+        'exchange), without noise: leave {} out, and declare the method with '
+        '`unnoised`.',
+        method=method.name,
+        name=name,
+      )
 
 
 def _optimizer(

@@ -362,8 +362,10 @@ class TestAggregators:
     ) == pytest.approx(moves.mean(), rel=1e-4)
 
   @pytest.mark.slow
-  # MOON has no use for a model of one layer.
-  @pytest.mark.parametrize('name', sorted({*algorithms.names()} - {'moon'}))
+  # These have no use for a model of one layer.
+  @pytest.mark.parametrize(
+    'name', sorted({*algorithms.names()} - {'fedbn', 'fedper', 'moon'})
+  )
   def test_aggregators_compose_with_every_method(self, name):
     def weight(**given):
       process = algorithms.build(name, linear.model_fn, **given)

@@ -98,12 +98,7 @@ class Cells:
   @property
   def is_text(self) -> bool:
     """Whether the cells hold text, be it of numbers."""
-    kind = pandas.api.types.infer_dtype(self.cells, skipna=True)
-    # Files of a folder may have numbers or text.
-    return kind in ('string', 'categorical') or (
-      kind.startswith('mixed')
-      and any(isinstance(cell, str) for cell in self.cells)
-    )
+    return holds_text(self.cells)
 
   def numbers(self, marks: Marks) -> Optional[np.ndarray]:
     """Returns float64 [rows, ...], NaN for empty cells; None for words."""
@@ -221,6 +216,15 @@ class Cells:
       places.append(place)
     stacked = image_folders.stack(images, places)
     return stacked, Column(self.name, 'image', width=stacked[0].size)
+
+
+def holds_text(cells: pandas.Series) -> bool:
+  """Returns whether some cells are text, be it of numbers."""
+  kind = pandas.api.types.infer_dtype(cells, skipna=True)
+  # Files of a folder may have numbers or text.
+  return kind in ('string', 'categorical') or (
+    kind.startswith('mixed') and any(isinstance(cell, str) for cell in cells)
+  )
 
 
 def clean(cells: pandas.Series) -> pandas.Series:

@@ -289,15 +289,11 @@ def _guessed(frames: Sequence[pandas.DataFrame]) -> list[str]:
 
   Pandas decides file by file what 'TRUE' or '007' is.
   """
+  if len(frames) < 2:
+    return []
+  holds_text = columns_lib.holds_text
   names = dict.fromkeys(name for frame in frames for name in frame)
-  kinds = {
-    name: {
-      any(isinstance(cell, str) for cell in frame[name].dropna().array)
-      for frame in frames
-      if name in frame
-    }
-    for name in names
-  }
+  kinds = {n: {holds_text(f[n]) for f in frames if n in f} for n in names}
   return [name for name, found in kinds.items() if len(found) > 1]
 
 

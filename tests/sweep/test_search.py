@@ -186,7 +186,7 @@ def test_a_search_of_few_values_tries_each_once(tmp_path, ran):
   told = [_RATES, '--search=random', '--trials=30']
   rows = go(tmp_path, *told)
   assert len(rows) == 9 == len(ran)
-  # Whoever starts the workers, and a later command, are told.
+  # The parent process and later commands read this from the study.
   assert study_lib.Study(parse(tmp_path, *told)).left() == 0
   more = [*told, '--trials=31']
   assert study_lib.Study(parse(tmp_path, *more)).left() == 22

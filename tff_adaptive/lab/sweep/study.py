@@ -166,9 +166,8 @@ class Study:
       SettingsError: If the study belongs to another sweep; nothing is changed.
     """
     self._check_same()
-    self._study.set_user_attr(
-      _SPENT, None
-    )  # Perhaps the last values are drawn.
+    # Drawing once more may find values that were missed.
+    self._study.set_user_attr(_SPENT, None)
     points = self._sweep.points
     if self._sweep.learns:
       points = [first for first, *_ in self._sweep.configurations.values()]

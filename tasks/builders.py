@@ -125,6 +125,7 @@ def partitioned_task(
   augment: Optional[preprocessing.MapFn] = None,
   notes: Sequence[str] = (),
   classes: Sequence[str] = (),
+  label_unit: tuple[float, float] = (0.0, 1.0),
   fitted: Sequence[str] = (),
   **model: Any,
 ) -> tff.simulation.baselines.BaselineTask:
@@ -142,12 +143,19 @@ def partitioned_task(
     augment: Used instead for training; maps a batch and a seed.
     notes: Sentences about the data that a run logs when it begins.
     classes: Names of classes by label, if known.
+    label_unit: Shift and scale from numeric labels to the user's own unit.
     fitted: What was computed from training examples without noise.
     **model: `build_model`, `loss` and `metrics` of `task`.
   """
   return task(
     train_data=divided(
-      train, split, options, notes=notes, classes=classes, fitted=fitted
+      train,
+      split,
+      options,
+      notes=notes,
+      classes=classes,
+      label_unit=label_unit,
+      fitted=fitted,
     ),
     test_data=tf.data.Dataset.from_tensor_slices(dict(test)),
     train_preprocess_fn=preprocessing.build_train(
@@ -172,6 +180,7 @@ def divided(
   *,
   notes: Sequence[str] = (),
   classes: Sequence[str] = (),
+  label_unit: tuple[float, float] = (0.0, 1.0),
   fitted: Sequence[str] = (),
 ) -> client_data.ArrayClientData:
   """Builds client data from a partition, with feature skew if requested.
@@ -183,6 +192,7 @@ def divided(
       `feature_skew_strength` and `seed` are used if present.
     notes: Sentences about the data that a run logs when it begins.
     classes: Names of classes by label, if known.
+    label_unit: Shift and scale from numeric labels to the user's own unit.
     fitted: What was computed from training examples without noise.
 
   Raises:
@@ -201,6 +211,7 @@ def divided(
     split,
     notes=notes,
     classes=classes,
+    label_unit=label_unit,
     fitted=fitted,
     skewed=feature_skew.features_of(arrays) or '' if skew else '',
   )

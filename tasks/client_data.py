@@ -29,6 +29,7 @@ class ArrayClientData(tff.simulation.datasets.ClientData):
   Attributes:
     notes: Sentences about the data that a run logs when it begins.
     classes: Names of classes by label, if known.
+    label_unit: Shift and scale from numeric labels to the user's own unit.
     fitted: What was computed from training examples without noise, such as
       means or a vocabulary, each with the flag that avoids it. Private runs are
       refused unless it is empty.
@@ -42,6 +43,7 @@ class ArrayClientData(tff.simulation.datasets.ClientData):
     *,
     notes: Sequence[str] = (),
     classes: Sequence[str] = (),
+    label_unit: tuple[float, float] = (0.0, 1.0),
     fitted: Sequence[str] = (),
     skewed: str = '',
   ):
@@ -52,12 +54,14 @@ class ArrayClientData(tff.simulation.datasets.ClientData):
       partition: Example indices per client.
       notes: Sentences about the data.
       classes: Names of classes by label.
+      label_unit: Shift and scale of numeric labels.
       fitted: What was computed from training examples without noise.
       skewed: Name of the array with feature skew.
     """
     self.skewed = skewed
     self.notes = tuple(notes)
     self.classes = tuple(classes)
+    self.label_unit = label_unit
     self.fitted = tuple(fitted)
     self._arrays = dict(arrays)
     self._partition = partition
@@ -82,6 +86,7 @@ class ArrayClientData(tff.simulation.datasets.ClientData):
       partition_lib.Partition(tuple(client_ids), tuple(indices)),
       notes=self.notes,
       classes=self.classes,
+      label_unit=self.label_unit,
       fitted=self.fitted,
       skewed=self.skewed,
     )

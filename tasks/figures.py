@@ -222,7 +222,8 @@ def _labels(data: Any, task: str) -> tuple[np.ndarray, tuple[str, ...]]:
   Names are those of the data or of the task, or the ranges of binned numeric
   labels.
   """
-  labels, between = as_labels(data.arrays['label'])
+  shift, scale = data.label_unit
+  labels, between = as_labels(data.arrays['label'] * scale + shift)
   known = registry.classes_of(task, int(labels.max()) + 1)
   return labels, between or data.classes or known
 

@@ -295,7 +295,7 @@ class Table(shared.Divided):
         max_length=self.max_length or 64,
       )
     inputs = encoding.encode(examples)
-    scale = 1.0
+    shift, scale = 0.0, 1.0
     if self.target == 'number':
       labels, shift, scale = self._scaled(labels, train, schema)
       encoding.target = (shift, scale)
@@ -308,6 +308,7 @@ class Table(shared.Divided):
     return builders.partitioned_task(
       notes=[*notes, *encoding.notes],
       classes=classes,
+      label_unit=(shift, scale),
       fitted=() if synthetic else self._fitted(encoding, schema),
       train=dict(features=inputs[train], label=labels[train]),
       test=dict(features=inputs[test], label=labels[test]),

@@ -117,9 +117,12 @@ def test_numbers_are_drawn_by_tenths(tmp_path, monkeypatch):
       counts=split.label_counts(labels).tolist(), classes=classes
     ),
   )
+  # Standardized, as a table's are; the picture has the table's own unit.
   numbers = np.linspace(-5, 5, 100)
   split = partition.continuous(numbers, strictness=1.0, sizes=[50, 50])
-  data = client_data.ArrayClientData(dict(label=numbers), split)
+  data = client_data.ArrayClientData(
+    dict(label=(numbers - 2) / 3), split, label_unit=(2.0, 3.0)
+  )
   figures.draw_partition(data, tmp_path)
   assert drawn['counts'] == [[10] * 5 + [0] * 5, [0] * 5 + [10] * 5]
   assert drawn['classes'][0] == '< -4'

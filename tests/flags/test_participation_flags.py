@@ -22,6 +22,7 @@ _DP = ['--dp_clip_norm=1', '--dp_noise_multiplier=1']
     ([_TIME, '--over_selection=0.9'], 'at least 1'),
     ([_TIME, '--deadline=0'], 'above 0'),
     (['--algorithm=centralized', _TIME], 'has no clients'),
+    (['--algorithm=centralized', '--jit_compile=true'], 'has no clients'),
     (['--algorithm=centralized', '--client_dropout=0.1'], 'has no clients'),
     (['--asynchronous'], '--asynchronous would be ignored without'),
     (

@@ -272,6 +272,10 @@ def test_clients_without_test_data_are_left_out():
       ['--evaluate_clients=3', '--dp_clip_norm=1', '--dp_noise_multiplier=1'],
       'give --evaluate_clients_under_dp to allow it',
     ),
+    (
+      ['--evaluate_clients=3', '--evaluate_clients_under_dp'],
+      'ignored: the run is not private',
+    ),
   ],
 )
 def test_flags_that_are_refused(tmp_path, words, complaint):

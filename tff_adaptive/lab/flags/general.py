@@ -345,5 +345,6 @@ OF_CLIENTS = (
   'client_steps_per_round',
   'asynchronous',
   'vectorize_clients',
+  'jit_compile',
   'max_rejected_clients',
 )

@@ -312,6 +312,10 @@ def _why_unused(
       ' without ' + ' or '.join(f'{{{other}}}' for other in needed),
     ),
     (
+      name == 'evaluate_clients_under_dp' and not configuration.private,
+      ': the run is not private',
+    ),
+    (
       name == 'over_selection' and general['asynchronous'],
       ': with {asynchronous} the server always uses the first answers; '
       '{concurrency} sets the number of clients in training',

@@ -238,12 +238,6 @@ def test_holm_is_stricter_than_no_correction():
   assert scoring._holm({'a': 0.001, 'b': 0.04}) == {'a', 'b'}
 
 
-def test_missing_runs():
-  reference = scoring.Reference(np.array([1.0]), np.array([1.0]))
-  with pytest.raises(ValueError, match='no runs on deep'):
-    scoring.scores_of({}, {'deep': reference})
-
-
 def test_it_imports_no_tensorflow():
   code = (
     'import sys; from tff_adaptive.lab.board import scoring; '

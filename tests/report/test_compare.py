@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 
+import pandas as pd
 import pytest
 
 import main
@@ -14,6 +15,7 @@ from tff_adaptive.lab.report import compare
 from tff_adaptive.lab.report import page
 from tff_adaptive.lab.report import runs as results
 from tff_adaptive.lab.report import sections
+from tff_adaptive.lab.report import sweeps
 
 
 def cells_of(lines):
@@ -218,6 +220,34 @@ def test_means_are_those_of_the_report(tmp_path, capsys):
     assert main.main(told) == 0
     written = (tmp_path / 'tables' / f'results.{ending}').read_text('utf-8')
     assert capsys.readouterr().out == written
+
+
+def test_a_run_that_its_sweep_lost_is_not_finished_alone_either(tmp_path):
+  runs = tmp_path / 'runs'
+  folders = [made_up.run(runs, name, '--total_rounds=2') for name in 'ab']
+  sweeps.write(tmp_path, sweeps.SweepRecord('train_loss', shared=False))
+  table = pd.DataFrame(
+    dict(name=['a', 'b'], status=['diverged', 'finished'], reason=['', ''])
+  )
+  sweeps.write_table(tmp_path, table)
+  for given in ([tmp_path], folders):
+    found, _ = compare.find(given)
+    assert [run.finished for run in found] == [False, True]
+
+
+@pytest.mark.parametrize('names', ['ab', 'ba'])
+def test_a_flag_that_one_run_has_at_its_default_is_told(tmp_path, names):
+  for name, aggregator in zip(names, ('mean', 'median'), strict=True):
+    made_up.run(
+      tmp_path,
+      name,
+      '--algorithm=fedavg',
+      '--total_rounds=2',
+      f'--aggregator={aggregator}',
+    )
+  (section,) = sections.sections(compare.find([tmp_path])[0])
+  told = {section.words_of(c) for c in section.by_method['fedavg']}
+  assert any('aggregator median' in words for words in told)
 
 
 def test_runs_of_a_sweep(tmp_path, monkeypatch, capsys):

@@ -192,6 +192,21 @@ def test_a_search_of_few_values_tries_each_once(tmp_path, ran):
   assert study_lib.Study(parse(tmp_path, *more)).left() == 22
 
 
+def test_a_search_passes_over_values_that_contradict_each_other(tmp_path, ran):
+  told = ['--client_learning_rate=0.1', '--lora_rank=2']
+  axes = ['--axis=lora_rule=lora,fedex', '--axis=aggregator=mean,median']
+  rows = go(tmp_path, *told, *axes, '--search=random', '--trials=4')
+  # fedex needs the mean.
+  assert {row.flags['aggregator'] for row in rows} == {'mean', 'median'}
+  assert len(rows) == 3 == len(ran)
+
+
+def test_seeds_of_64_bits_draw_points_of_a_sequence(tmp_path, ran):
+  search = ['--search=qmc', '--trials=3', f'--seed={2**40}']
+  rows = go(tmp_path, '--axis=client_learning_rate=0.01..1', *search)
+  assert len(rows) == 3
+
+
 def test_a_search_that_ends_early_repeats_the_best(tmp_path, ran):
   rates = '--axis=client_learning_rate=0.01,0.1'
   search = ['--search=random', '--trials=6', '--repeat_best=1,2']

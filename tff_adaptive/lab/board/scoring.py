@@ -233,12 +233,7 @@ def scores_of(
     references: By workload.
     draws: Of the bootstrap.
     seed: Of these; workloads and seeds drawn are the same for all methods.
-
-  Raises:
-    ValueError: If a workload is missing.
   """
-  if missing := [name for name in references if name not in entry]:
-    raise ValueError(f'The entry has no runs on {", ".join(missing)}.')
   names = sorted(references)
   by_workload, drawn = {}, []
   for name in names:

@@ -25,6 +25,7 @@ from tff_adaptive.lab.commands import list as listing
 from tff_adaptive.lab.commands import report
 from tff_adaptive.lab.commands import sweep
 from tff_adaptive.lab.commands import train
+from tff_adaptive.lab.flags import options
 from tff_adaptive.lab.flags import parsing as flags
 from tff_adaptive.lab.training.loop import stopping
 from tff_adaptive.runtime import failures
@@ -118,6 +119,9 @@ def main(arguments: Sequence[str]) -> int:
     return {'train': train, 'list': listing, **MAINS}[command].main(arguments)
   except errors.SettingsError as e:
     print(e, file=sys.stderr)
+    return 2
+  except parameters.ParameterError as e:
+    print(options.refusal(e), file=sys.stderr)
     return 2
   except (errors.RunError, failures.RuntimeFailure) as e:
     print(e, file=sys.stderr)

@@ -2,8 +2,8 @@
 
 import pathlib
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 from tff_adaptive import errors
 from tff_adaptive import parameters
@@ -25,6 +25,13 @@ TARGET = parameters.Parameter(
   'one) up to which rounds and seconds are counted; by default the best value '
   'that every run reaches.',
 )
+SELECT = parameters.Parameter(
+  'select',
+  Literal.__getitem__(tuple(scores.RULES)),
+  None,
+  'Rule that selects the configuration of each method (see sweep --help); '
+  "by default the sweep's own, otherwise " + scores.DEFAULTS + '.',
+)
 
 
 def build_options() -> options_lib.Options:
@@ -40,26 +47,8 @@ def build_options() -> options_lib.Options:
       'the means, with confidence intervals, for spreadsheets and papers '
       '(LaTeX with booktabs).',
     ),
-    parameters.Parameter(
-      'select',
-      Literal.__getitem__(tuple(scores.RULES)),
-      None,
-      'Rule that selects the configuration of each method (see sweep --help); '
-      "by default the sweep's own, otherwise " + scores.DEFAULTS + '.',
-    ),
+    SELECT,
   )
-
-
-def directions(values: Mapping[str, Any]) -> dict[str, bool]:
-  """Returns the directions of metrics in --metric_direction.
-
-  Raises:
-    SettingsError: If it cannot be parsed.
-  """
-  try:
-    return metric_names.parse_directions(values['metric_direction'])
-  except parameters.ParameterError as e:
-    raise options_lib.refusal(e) from e
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -71,7 +60,8 @@ def main(arguments: Sequence[str]) -> int:
       'given.'
     )
   runs, left_out = compare.find(
-    [pathlib.Path(word) for word in words], directions(values)
+    [pathlib.Path(word) for word in words],
+    metric_names.parse_directions(values['metric_direction']),
   )
   for complaint in left_out:
     print(f'Left out: {complaint}', file=sys.stderr)

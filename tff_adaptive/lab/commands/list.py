@@ -7,9 +7,7 @@ from collections.abc import Sequence
 import tasks
 from tff_adaptive import errors
 from tff_adaptive import optimizers
-from tff_adaptive import parameters
 from tff_adaptive.algorithms import methods
-from tff_adaptive.lab.flags import options
 from tff_adaptive.lab.flags import presets
 from tff_adaptive.lab.flags import runtime_flags
 
@@ -80,8 +78,5 @@ def main(arguments: Sequence[str]) -> int:
   if not arguments:
     print(listing())
     return 0
-  try:
-    print(presets.load(arguments[0]).text())
-  except parameters.ParameterError as e:
-    raise options.refusal(e) from e
+  print(presets.load(arguments[0]).text())
   return 0

@@ -3,14 +3,12 @@
 import pathlib
 import sys
 from collections.abc import Sequence
-from typing import Literal
 
 from tff_adaptive import errors
 from tff_adaptive import parameters
 from tff_adaptive.lab.commands import compare
 from tff_adaptive.lab.flags import options as options_lib
 from tff_adaptive.lab.recording import metric_names
-from tff_adaptive.lab.report import scores
 
 USAGE = """report DIR
 
@@ -23,13 +21,7 @@ of a sweep, or any folder that contains runs.
 def build_options() -> options_lib.Options:
   """Builds the flags of `main.py report`."""
   return options_lib.Options(
-    parameters.Parameter(
-      'select',
-      Literal.__getitem__(tuple(scores.RULES)),
-      None,
-      'Rule that selects the configuration of each method (see sweep --help); '
-      "by default the sweep's own, otherwise " + scores.DEFAULTS + '.',
-    ),
+    compare.SELECT,
     compare.TARGET,
     metric_names.DIRECTION,
     parameters.Parameter(
@@ -60,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
     output=None if output is None else pathlib.Path(output),
     apart=values['single_runs'],
     target=values['target'],
-    directions=compare.directions(values),
+    directions=metric_names.parse_directions(values['metric_direction']),
   )
   for complaint in complaints:
     print(f'Left out: {complaint}', file=sys.stderr)

@@ -145,12 +145,9 @@ class Flags(options.Options):
     """Renders the flags of a task.
 
     Raises:
-      SettingsError: If there is no such task.
+      ParameterError: If there is no such task.
     """
-    try:
-      resolving.check_task(task)
-    except parameters.ParameterError as e:
-      raise options.refusal(e) from e
+    resolving.check_task(task)
     self.know(task)
     return _flags_of_task(self._table, task)
 

@@ -503,7 +503,8 @@ def _task_options(
   """Checks the flags of the chosen task and returns its options by name.
 
   Raises:
-    ParameterError: If a flag is not accepted or missing.
+    ParameterError: If a flag is not accepted or missing, or if options
+      contradict each other.
   """
   task = general['task']
   info = tasks.info(task)
@@ -529,29 +530,14 @@ def _task_options(
         raise parameters.ParameterError(
           name, '{}={place}: {reason}', place=value, reason=str(e)
         ) from e
-  return settle_options(task, options)
-
-
-def settle_options(task: str, options: dict[str, Any]) -> dict[str, Any]:
-  """Checks that options are consistent; drops later ones at defaults.
-
-  Args:
-    task: The task.
-    options: All of its options, by name.
-
-  Returns:
-    The options, except those of `tasks.Options.later` at their defaults.
-
-  Raises:
-    ParameterError: If options are inconsistent; the message names the flags.
-  """
-  described = tasks.info(task).options
+  described = info.options
   if described is None:  # A user-defined function checks its own options.
     return options
   try:
     described(**options)
   except parameters.ParameterError as e:
     raise e.renamed(lambda name: settings_lib.flag_of(task, name)) from e
+  # Later options at their defaults are no part of the identity.
   return {
     name: value
     for name, value in options.items()

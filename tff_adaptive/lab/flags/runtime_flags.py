@@ -92,20 +92,16 @@ def options(values: Mapping[str, Any]) -> dict[str, Any]:
   if 'devices' in result:
     result['devices'] = result['devices'].split(',')
   if values['runtime'] == 'ray':
-    check_ray(result.get('address', 'auto'))
+    address = result.get('address', 'auto')
+    try:
+      requirements.require_ray()
+    except ValueError as e:
+      raise parameters.ParameterError('ray_address', str(e)) from e
+    if not requirements.is_address(address):
+      raise parameters.ParameterError(
+        'ray_address',
+        "{} must be auto or host:port of a Ray cluster's head, such as "
+        '10.0.0.2:6379, got {given!r}.',
+        given=address,
+      )
   return result
-
-
-def check_ray(address: str) -> None:
-  """Raises `ParameterError` if Ray is missing or the address is invalid."""
-  try:
-    requirements.require_ray()
-  except ValueError as e:
-    raise parameters.ParameterError('ray_address', str(e)) from e
-  if not requirements.is_address(address):
-    raise parameters.ParameterError(
-      'ray_address',
-      "{} must be auto or host:port of a Ray cluster's head, such as "
-      '10.0.0.2:6379, got {given!r}.',
-      given=address,
-    )

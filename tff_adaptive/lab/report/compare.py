@@ -37,15 +37,11 @@ def find(
   runs: list[runs_lib.Run] = []
   left_out: list[str] = []
   for path in paths:
-    if (path / 'hparams.json').exists():
-      below, complaints = [runs_lib.load(path, directions)], list[str]()
-    else:
-      below, complaints = runs_lib.find(path, directions)
-      if not below and not complaints:
-        raise errors.SettingsError(f'There is no run in {path}.')
+    below, complaints = runs_lib.find(path, directions)
     complaints += [f'{r.path} has no results yet.' for r in below if not r.rows]
     below = [run for run in below if run.rows]
     if not below:
+      complaints.append(f'There is no run in {path}.')
       raise errors.SettingsError(complaints[0])
     runs += below
     left_out += complaints

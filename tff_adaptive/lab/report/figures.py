@@ -66,13 +66,6 @@ _ELSEWHERE = ('round', 'step_size', 'test', *CLIENT_GROUPS)
 Series = Callable[[results.Run], pd.DataFrame]
 
 
-def column_words(column: str) -> str:
-  """Returns the name of a column of metrics.csv in words."""
-  return _WORDS.get(column) or ' '.join(
-    metric_names.short(part) for part in column.split('/')
-  )
-
-
 def _by_column(column: str, x: str = 'round') -> Series:
   """Returns a column against another, averaged at rounds."""
 
@@ -321,7 +314,9 @@ def everything_else(
     group = column.partition('/')[0]
     if column in drawn or group in _ELSEWHERE:
       continue
-    label = column_words(column)
+    label = _WORDS.get(column) or ' '.join(
+      metric_names.short(part) for part in column.split('/')
+    )
     if every[column].nunique() == 1:
       constant[label] = float(every[column].dropna().iloc[0])
       continue

@@ -17,11 +17,11 @@ import jinja2
 import markupsafe
 
 from tff_adaptive import drawing
-from tff_adaptive import errors
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import formatting
 from tff_adaptive.lab.recording.figures import charts
 from tff_adaptive.lab.recording.figures import styles
+from tff_adaptive.lab.report import compare
 from tff_adaptive.lab.report import figures as figures_lib
 from tff_adaptive.lab.report import results as results_lib
 from tff_adaptive.lab.report import runs as runs_lib
@@ -246,12 +246,7 @@ def write(
   Raises:
     SettingsError: If there are no runs with results.
   """
-  runs, complaints = runs_lib.find(folder, directions)
-  runs = [run for run in runs if run.rows]
-  if not runs:
-    raise errors.SettingsError(
-      complaints[0] if complaints else f'There is no run in {folder}.'
-    )
+  runs, complaints = compare.find([folder], directions)
   rule = runs_lib.rule_of(runs, select)
   output = output or folder
   files.check_writable(output, '--output')

@@ -216,7 +216,7 @@ def columns(
     cells = [
       scores.mean_of(
         c.values(measure),
-        scores.measure_bounds(measure, criterion.metric),
+        metric_names.bounds((criterion.metric or '') if is_metric else 'loss'),
         planned=len(c.runs),
       )
       for c in chosen

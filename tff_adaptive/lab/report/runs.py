@@ -58,16 +58,10 @@ class Run:
   lost: bool = False
 
   @property
-  def tuned_on(self) -> Optional[int]:
-    """The seed on which the run's sweep selected configurations, if any."""
-    return None if self.sweep is None else self.sweep.tuned_on
-
-  @property
   def chose(self) -> bool:
     """Whether the run was used to select configurations, not for results."""
-    return self.tuned_on is not None and self.tuned_on == self.settings.get(
-      'seed'
-    )
+    tuned_on = self.sweep and self.sweep.tuned_on
+    return tuned_on is not None and tuned_on == self.settings.get('seed')
 
   @property
   def seeds(self) -> tuple[Any, ...]:
@@ -164,11 +158,6 @@ class Run:
   def method(self) -> str:
     """The method: the algorithm, with optimizers that are not its own."""
     return method_of(self.settings)
-
-  @property
-  def federated(self) -> bool:
-    """Whether the method trains on clients, not on pooled data."""
-    return methods.has_clients(str(self.settings.get('algorithm')))
 
   @property
   def configuration(self) -> tuple[tuple[str, str], ...]:

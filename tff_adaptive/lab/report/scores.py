@@ -96,12 +96,6 @@ def default_rule(settings: Iterable[Mapping[str, Any]]) -> str:
   return WITHOUT_VALIDATION if looks else DEFAULT
 
 
-def measure_bounds(measure: str, metric: Optional[str]) -> tuple[float, float]:
-  """Returns the smallest and the largest possible value of a measure."""
-  kind = measure.partition('/')[2]
-  return metric_names.bounds((metric or '') if kind == 'metric' else 'loss')
-
-
 def window(total_rounds: int) -> int:
   """Returns the number of final rounds to average."""
   return max(1, min(100, math.ceil(total_rounds / 10)))
@@ -243,8 +237,7 @@ def difference(
     return None
   if one.keys() == other.keys():
     gaps = [one[k] - other[k] for k in one]
-    middle, half = mean(gaps), interval(gaps)
-    return middle - half, middle + half
+    return confidence(gaps, (-math.inf, math.inf))
   from scipy import stats  # pylint: disable=g-import-not-at-top
 
   values = list(one.values()), list(other.values())

@@ -259,7 +259,7 @@ class Section:
     """Lists flags that differ between configurations, learning rates first."""
     names = dict.fromkeys(_RATES)
     for configurations in self.by_method.values():
-      for flag in configurations[0].settings:
+      for flag in dict.fromkeys(f for c in configurations for f in c.settings):
         seen = {repr(c.settings.get(flag)) for c in configurations}
         if len(seen) > 1 and flag not in SETTING:
           names[flag] = None
@@ -310,14 +310,16 @@ def sections(runs: Sequence[results.Run]) -> list[Section]:
       method: [_configuration(method, same) for same in configurations.values()]
       for method, configurations in methods_.items()
     }
-    metrics = [
-      (run.metric, run.rises)
-      for configurations in by_method.values()
-      for c in configurations
-      for run in c.runs
-      if run.metric
-    ]
-    metric, rises = metrics[0] if metrics else (None, False)
+    metric, rises = next(
+      (
+        (run.metric, run.rises)
+        for configurations in by_method.values()
+        for c in configurations
+        for run in c.runs
+        if run.metric
+      ),
+      (None, False),
+    )
     result.append(Section(dict(setting), by_method, metric, rises))
   return result
 

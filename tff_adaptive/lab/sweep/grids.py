@@ -328,44 +328,6 @@ def name_of(flags: Mapping[str, str]) -> str:
   return f'{safe[:_LONGEST_NAME]}-{digest}'
 
 
-def understand(
-  parser: Parser, flags: Mapping[str, str], axes: Collection[str]
-) -> tuple[flags_lib.Parsed, Flags, dict[str, errors.SettingsError]]:
-  """Parses a point's flags, dropping axes that its method does not use.
-
-  Args:
-    parser: The parser.
-    flags: The point's own flags, as text.
-    axes: Names of the flags that are axes of the sweep.
-
-  Returns:
-    The resolved flags, the point's flags without the dropped axes, and the
-    error about each of these.
-
-  Raises:
-    SettingsError: If the flags are not accepted for another reason.
-  """
-  left_out: dict[str, errors.SettingsError] = {}
-  flags = dict(flags)
-  while True:
-    try:
-      return parser.parse(flags), flags, left_out
-    except errors.SettingsError as e:
-      unused = e.__cause__
-      if (
-        not isinstance(unused, parameters.UnusedError)
-        or unused.parameter not in flags
-        or unused.parameter not in axes
-      ):
-        if len(flags) < 2:
-          raise
-        raise errors.SettingsError(
-          f'{e} (In the point {name_of(flags)}.)'
-        ) from e
-      del flags[unused.parameter]
-      left_out[unused.parameter] = e
-
-
 @dataclasses.dataclass(frozen=True)
 class Space:
   """The blocks of a sweep, from which grids and searches take points.
@@ -385,18 +347,36 @@ class Space:
   def point(
     self, flags: Mapping[str, str], block: Block
   ) -> tuple[Point, dict[str, errors.SettingsError]]:
-    """Returns a point of a block, and the errors about axes it has no use for.
+    """Returns a point of a block, without axes that its method does not use.
+
+    Returns:
+      The point, and the error about each axis that was dropped.
 
     Raises:
-      SettingsError: If the flags are not accepted.
+      SettingsError: If the flags are not accepted for another reason.
     """
     # The user's flags override those of a grid.
-    flags = {k: v for k, v in flags.items() if k not in self.parser.given}
-    shared = [axis for axis in block.axes if axis not in block.own]
-    parsed, used, left_out = understand(self.parser, flags, shared)
-    identity = parsed.settings.identity
-    point = Point(name_of(used), used, identity, self.parser, self.root)
-    return point, left_out
+    used = {k: v for k, v in flags.items() if k not in self.parser.given}
+    shared = {*block.axes} - {*block.own}
+    left_out: dict[str, errors.SettingsError] = {}
+    while True:
+      try:
+        identity = self.parser.parse(used).settings.identity
+        point = Point(name_of(used), used, identity, self.parser, self.root)
+        return point, left_out
+      except errors.SettingsError as e:
+        unused = e.__cause__
+        if (
+          not isinstance(unused, parameters.UnusedError)
+          or unused.parameter not in shared & used.keys()
+        ):
+          if len(used) < 2:
+            raise
+          raise errors.SettingsError(
+            f'{e} (In the point {name_of(used)}.)'
+          ) from e
+        del used[unused.parameter]
+        left_out[unused.parameter] = e
 
   def draw(self, trial: Any) -> Point:
     """Returns a point that Optuna draws, with the first seeds.

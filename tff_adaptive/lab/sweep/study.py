@@ -37,7 +37,7 @@ _STATES = optuna.trial.TrialState
 _NAME = 'sweep'
 # Random configurations before a sampler's model is used.
 _FIRST_TRIALS = 5
-# Successive draws of known configurations after which a search has ended.
+# A search ends after so many draws in turn of what is known or impossible.
 _MOST_REPEATED = 50
 _HALVING_FACTOR = 3
 # The attribute of a trial that describes its run.
@@ -123,7 +123,7 @@ class Study:
     kind = 'random' if self._repeated else self._sweep.options['search']
     if kind == 'qmc':
       return optuna.samplers.QMCSampler(
-        seed=given, warn_independent_sampling=False
+        seed=given % 2**32, warn_independent_sampling=False
       )
     if kind == 'random':
       return optuna.samplers.RandomSampler(seed)
@@ -316,7 +316,8 @@ class Study:
     return max(trials - drawn, 0)
 
   def left(self) -> int:
-    """Returns how many runs can be started now, or are running."""
+    """Adds repeats that are due; returns how many runs wait or are running."""
+    self.add_repeats()
     rows = self._rows()
     unfinished = sum(r.status not in outcomes.OVER for r in rows.values())
     return unfinished + self._to_draw(rows)
@@ -379,12 +380,16 @@ class Study:
       rows = self._rows()
       if self._sweep.space is None or not self._to_draw(rows):
         raise Ended  # The last waiting trial was claimed elsewhere meanwhile.
-      point = self._sweep.space.draw(trial)
-      self._repeated = self._repeated + 1 if point.name in rows else 0
+      try:
+        point = self._sweep.space.draw(trial)
+        is_new = point.name not in rows
+      except errors.SettingsError:
+        is_new = False  # Values that contradict each other.
+      self._repeated = 0 if is_new else self._repeated + 1
       if self._repeated >= _MOST_REPEATED:
         # In the study, as other processes wait for what is left to draw.
         self._study.set_user_attr(_SPENT, self._sweep.trials)
-      if self._repeated:
+      if not is_new:
         raise Ended
       trial.set_user_attr(_RUN, _described(point, repeat=False))
     row = self._rows()[trial.user_attrs[_RUN]['name']]

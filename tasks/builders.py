@@ -107,7 +107,7 @@ def task(
   )
 
   if head_only:
-    model_fn = freeze(model_fn, is_no_head)
+    model_fn = freeze(model_fn, lambda name: not name.startswith('head/'))
   if may_fail:
     return tff.simulation.baselines.BaselineTask(datasets, model_fn)
   return models.CheckedTask(datasets, model_fn)
@@ -246,11 +246,6 @@ def check_fine_tuning(
       '{}=head trains only a classifier, on the pretrained features in '
       '{weights_dir}; without it they are random. Give it, or {fine_tune}=all.',
     )
-
-
-def is_no_head(name: str) -> bool:
-  """Returns whether a variable is not part of the classifier."""
-  return not name.startswith('head/')
 
 
 def freeze(model_fn: ModelFn, is_frozen: Callable[[str], bool]) -> ModelFn:

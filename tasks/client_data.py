@@ -27,6 +27,8 @@ class ArrayClientData(tff.simulation.datasets.ClientData):
   An element is a dictionary with the arrays' names as keys, in order.
 
   Attributes:
+    arrays: All examples, as arrays by name.
+    partition: Example indices per client.
     notes: Sentences about the data that a run logs when it begins.
     classes: Names of classes by label, if known.
     label_unit: Shift and scale from numeric labels to the user's own unit.
@@ -63,13 +65,13 @@ class ArrayClientData(tff.simulation.datasets.ClientData):
     self.classes = tuple(classes)
     self.label_unit = label_unit
     self.fitted = tuple(fitted)
-    self._arrays = dict(arrays)
-    self._partition = partition
+    self.arrays = dict(arrays)
+    self.partition = partition
     self._position = {c: i for i, c in enumerate(partition.client_ids)}
     self._ids = list(partition.client_ids)
     self._element_type_structure = {
       name: tf.TensorSpec(array.shape[1:], array.dtype)
-      for name, array in self._arrays.items()
+      for name, array in self.arrays.items()
     }
 
   def divided(
@@ -82,7 +84,7 @@ class ArrayClientData(tff.simulation.datasets.ClientData):
       indices: Their examples.
     """
     return ArrayClientData(
-      self._arrays,
+      self.arrays,
       partition_lib.Partition(tuple(client_ids), tuple(indices)),
       notes=self.notes,
       classes=self.classes,
@@ -96,16 +98,6 @@ class ArrayClientData(tff.simulation.datasets.ClientData):
     return self._ids
 
   @property
-  def partition(self) -> partition_lib.Partition:
-    """Example indices per client."""
-    return self._partition
-
-  @property
-  def arrays(self) -> Mapping[str, np.ndarray]:
-    """All examples, as arrays by name."""
-    return self._arrays
-
-  @property
   def element_type_structure(self) -> Any:
     return self._element_type_structure
 
@@ -117,9 +109,9 @@ class ArrayClientData(tff.simulation.datasets.ClientData):
     """
     if client_id not in self._position:
       raise ValueError(_no_client(client_id, self._ids))
-    rows = self._partition.indices[self._position[client_id]]
+    rows = self.partition.indices[self._position[client_id]]
     return tf.data.Dataset.from_tensor_slices(
-      {name: array[rows] for name, array in self._arrays.items()}
+      {name: array[rows] for name, array in self.arrays.items()}
     )
 
   @property
@@ -138,12 +130,12 @@ class ArrayClientData(tff.simulation.datasets.ClientData):
         ]
       ):
         position = tf.identity(position)
-      ends = np.cumsum(self._partition.sizes)
-      begins = ends - self._partition.sizes
-      every = tf.constant(np.concatenate(self._partition.indices))
+      ends = np.cumsum(self.partition.sizes)
+      begins = ends - self.partition.sizes
+      every = tf.constant(np.concatenate(self.partition.indices))
       rows = every[tf.gather(begins, position) : tf.gather(ends, position)]
       return tf.data.Dataset.from_tensor_slices(
-        {name: tf.gather(a, rows) for name, a in self._arrays.items()}
+        {name: tf.gather(a, rows) for name, a in self.arrays.items()}
       )
 
     return create
@@ -153,9 +145,9 @@ class ArrayClientData(tff.simulation.datasets.ClientData):
   ) -> tf.data.Dataset:
     """Concatenates all clients' examples, clients in an order by `seed`."""
     order = np.random.RandomState(seed).permutation(len(self._ids))
-    rows = np.concatenate([self._partition.indices[i] for i in order])
+    rows = np.concatenate([self.partition.indices[i] for i in order])
     return tf.data.Dataset.from_tensor_slices(
-      {name: array[rows] for name, array in self._arrays.items()}
+      {name: array[rows] for name, array in self.arrays.items()}
     )
 
 

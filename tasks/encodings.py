@@ -145,8 +145,10 @@ class TableEncoding(Encoding):
 
   @property
   def notes(self) -> tuple[str, ...]:  # type: ignore[override]
-    """Sentences about the treatment of empty cells."""
+    """Sentences about the features and the treatment of empty cells."""
     notes, told = [], self.describe()
+    if len(self.columns) > 1 or self._words:
+      notes.append(f'The features are {columns_lib.summary(self.columns)}.')
     for column, described in zip(self.columns, told, strict=True):
       if column.missing:
         cells, count = (
@@ -428,12 +430,6 @@ def fit_text(
   return TextEncoding(column, len(words) + _RESERVED, max_length, words)
 
 
-def note(keras_model: Any, encoding: Encoding) -> Any:
-  """Attaches the encoding of its inputs to a Keras model and returns it."""
-  keras_model.table_encoding = encoding
-  return keras_model
-
-
 def of(keras_model: Any) -> Optional[Encoding]:
-  """Returns the encoding attached by `note`, or None."""
+  """Returns the encoding of a table's model, or None."""
   return getattr(keras_model, 'table_encoding', None)

@@ -13,6 +13,7 @@ iterating a `tf.data` pipeline for every client and round.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Optional
 
@@ -139,20 +140,15 @@ def shuffle_repeat(
     seed: Integer tensor [2] that fixes the order in each iteration of the
       result, whatever TensorFlow's global seed; None for a random order.
   """
-  if seed is None:
+  if seed is None or buffer_size <= 1:
     if buffer_size > 1:
       dataset = dataset.shuffle(buffer_size)
-    return dataset.repeat(epochs) if epochs > 1 else dataset
-  if buffer_size <= 1:
     return dataset.repeat(epochs) if epochs > 1 else dataset
   passes = [
     _shuffle(dataset, buffer_size, fold_in(seed, epoch))
     for epoch in range(epochs)
   ]
-  result = passes[0]
-  for following in passes[1:]:
-    result = result.concatenate(following)
-  return result
+  return functools.reduce(tf.data.Dataset.concatenate, passes)
 
 
 def build_train(
@@ -318,7 +314,7 @@ def map_seeded(
 
     def unseeded(*batch: Any) -> Any:
       drawn = tf.random.uniform([2], maxval=2**62, dtype=tf.int64)
-      return fn(_one(batch), drawn)
+      return fn(batch[0] if len(batch) == 1 else batch, drawn)
 
     return dataset.map(unseeded)
 
@@ -419,10 +415,6 @@ def _shuffle(
     reshuffle_each_iteration=False,
   )
   return tf.data.experimental.from_variant(variant, spec)
-
-
-def _one(batch: tuple) -> Any:
-  return batch[0] if len(batch) == 1 else batch
 
 
 # The largest landmark has 2 million; decoding takes up to 12 bytes per pixel.

@@ -6,7 +6,7 @@ Each task registers itself. Importing this module does not import TensorFlow.
 import dataclasses
 import importlib.metadata
 import string
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Optional, TypeVar
 
 from tasks import shared
@@ -221,20 +221,6 @@ _CLASSES: dict[str, tuple[str, ...]] = {
 }
 # Tasks that may use the first classes only, and the number of these.
 _FIRST_CLASSES = {'emnist_character': len(_DIGITS)}
-
-
-def note_classes(keras_model: Any, names: Sequence[str]) -> Any:
-  """Attaches names of classes to a Keras model.
-
-  Args:
-    keras_model: The model, whose attribute `class_names` is set.
-    names: Names by label; empty for regression models.
-
-  Returns:
-    The model.
-  """
-  keras_model.class_names = list(names)
-  return keras_model
 
 
 def classes_of(

@@ -63,7 +63,9 @@ def load(place: str) -> Callable[..., Any]:
     ) from e
   if not hasattr(module, name):
     file = getattr(module, '__file__', None)
-    raise OwnCodeError(no_function(file or module_name, name, module_name))
+    raise OwnCodeError(
+      f'{file or module_name} defines no function {name}.{hint(module_name)}'
+    )
   found = getattr(module, name)
   if not callable(found) or isinstance(found, type):
     kind = 'a class' if isinstance(found, type) else f'{type(found).__name__}'
@@ -139,17 +141,9 @@ def split(place: str) -> tuple[str, str]:
 
 def _put_current_folder_in_path() -> None:
   """Makes modules of the current folder importable, as for a script."""
-  try:
-    here = os.getcwd()
-  except OSError:  # The folder was deleted.
-    return
-  if here not in sys.path and '' not in sys.path:
+  here = _current_folder()
+  if here is not None and here not in sys.path and '' not in sys.path:
     sys.path.insert(0, here)
-
-
-def no_function(where: Any, name: str, module: str) -> str:
-  """Returns the message that a module has no such function."""
-  return f'{where} defines no function {name}.{hint(module)}'
 
 
 def hint(module: str) -> str:
@@ -309,7 +303,7 @@ def create(task: registry.TaskInfo, options: Mapping[str, Any]) -> Any:
         raise OwnCodeError(
           f'{task.place}: client ids must be strings, got {client!r}.'
         )
-      if not _is_utf_8(client):
+      if client != client.encode('utf-8', 'replace').decode('utf-8'):
         raise OwnCodeError(
           f'{task.place}: the client id {client!r} is not UTF-8, as TensorFlow '
           "requires it; decode bytes with errors='backslashreplace'."
@@ -317,10 +311,6 @@ def create(task: registry.TaskInfo, options: Mapping[str, Any]) -> Any:
   # The constructor of TFF's class has called the function once.
   model_fn = checked(made.model_fn, task.place, calls=1)
   return tff.simulation.baselines.BaselineTask(made.datasets, model_fn)
-
-
-def _is_utf_8(text: str) -> bool:
-  return text == text.encode('utf-8', 'replace').decode('utf-8')
 
 
 def _explained(error: BaseException) -> BaseException:

@@ -59,11 +59,8 @@ class Matrix(NamedTuple):
   def kernel(self, matrix: tf.Tensor) -> tf.Tensor:
     """Reshapes a matrix [rows, columns] to the kernel's shape."""
     sides = [self.shape[axis] for axis in self.order]
-    kernel = tf.reshape(matrix, sides)
-    if self.order == tuple(range(len(self.order))):
-      return kernel
     back = [self.order.index(axis) for axis in range(len(self.order))]
-    return tf.transpose(kernel, back)
+    return tf.transpose(tf.reshape(matrix, sides), back)
 
 
 class Residual(NamedTuple):

@@ -48,7 +48,9 @@ def check(model: tff.learning.models.VariableModel) -> None:
   for metric in tff_internals.metric_objects(inner):
     given = type(metric)
     takes = inspect.signature(given.update_state).parameters
-    known = _is_known(metric) or _is_of_tff(metric)
+    known = _is_known(metric) or given.__module__.startswith(
+      'tensorflow_federated.'
+    )
     if not known or 'sample_weight' not in takes:
       raise MaskError(f'the metric {given.__name__} may ignore sample weights')
 
@@ -81,10 +83,6 @@ def _is_known(part: Any) -> bool:
   # `Lambda` layers and operations are a user's functions.
   of_user = ('.ops.', 'lambda_layer', 'op_layer')
   return package in _KNOWN and not any(word in f'.{rest}.' for word in of_user)
-
-
-def _is_of_tff(metric: Any) -> bool:
-  return type(metric).__module__.startswith('tensorflow_federated.')
 
 
 def parts_of(batch: Any) -> tuple[Any, Any, Any]:

@@ -314,8 +314,7 @@ def variable_names(model: ModelFn) -> list[str]:
   with tf.Graph().as_default():
     # Keras numbers layers consecutively over all models.
     tff_internals.reset_names()
-    made = model()
-    return names_in(made)
+    return names_in(model())
 
 
 def names_in(model: tff.learning.models.VariableModel) -> list[str]:
@@ -387,11 +386,6 @@ def _eagerly() -> Iterator[None]:
     yield
 
 
-def _array_of(variable: Any) -> Any:
-  with _eagerly():
-    return variable.value.numpy()
-
-
 def _is_here(variable: tf.Variable) -> bool:
   """Returns whether a variable can be read in the current graph."""
   eager = isinstance(variable.handle, tf.__internal__.EagerTensor)
@@ -428,10 +422,6 @@ class _Keras2Metric:
     """Adds a batch, whose examples have weights [batch], or else are equal."""
     more = {} if weights is None else {'sample_weight': weights}
     self.computed.update_state(y_true=labels, y_pred=predictions, **more)
-
-  def weigh(self, value: tf.Tensor, weight: tf.Tensor) -> None:
-    """Adds a weighted value to a metric that is a mean."""
-    self.computed.update_state(value, weight)
 
   def reset(self) -> None:
     self.computed.reset_state()
@@ -699,7 +689,7 @@ class Keras3Model(tff.learning.models.VariableModel):
     for metric in self._metrics:
       if metric is not self._mean_loss:
         metric.update(y, predictions)
-    self._mean_loss.weigh(loss, count)
+    self._mean_loss.computed.update_state(loss, count)
     return tff.learning.models.BatchOutput(
       loss=tf.add_n([loss, *(tf.cast(added, tf.float32) for added in losses)]),
       predictions=predictions,
@@ -840,7 +830,8 @@ def _like(weight: Any, prefix: str) -> tf.Variable:
   if getattr(_context, 'without_values', False):
     first = tf.zeros(weight.shape, weight.dtype)
   else:
-    first = _array_of(weight)
+    with _eagerly():
+      first = weight.value.numpy()
   return tf.Variable(
     first,
     trainable=weight.trainable,

@@ -277,6 +277,17 @@ def keras_model_of(
   return getattr(model, '_keras_model', None)
 
 
+def is_plain_mean(aggregator: tff.aggregators.AggregationFactory) -> bool:
+  """Returns whether an aggregator is TFF's mean of updates in full.
+
+  Secure and compressed means are of the same class, but of other sums.
+  """
+  sums = getattr(aggregator, '_value_sum_factory', None)
+  return isinstance(aggregator, tff.aggregators.MeanFactory) and isinstance(
+    sums, tff.aggregators.SumFactory
+  )
+
+
 def is_in_graph_mode(model: tff.learning.models.VariableModel) -> bool:
   """Returns whether Keras treats a model that was built eagerly as of a graph.
 

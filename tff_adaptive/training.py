@@ -14,5 +14,6 @@ Importing this module does not import TensorFlow; `run` does.
 from tff_adaptive.lab.training import Result
 from tff_adaptive.lab.training import run
 from tff_adaptive.lab.training import settings
+from tff_adaptive.lab.training.loop.stopping import Stopped
 
-__all__ = ['Result', 'run', 'settings']
+__all__ = ['Result', 'Stopped', 'run', 'settings']

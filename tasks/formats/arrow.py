@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
-from typing import Any
 
 import numpy as np
 import pandas
@@ -25,7 +23,7 @@ def read_saved(folder: pathlib.Path) -> pandas.DataFrame:
   Raises:
     DataError: If it is damaged, or refers to files in other places.
   """
-  state = _json(folder / _STATE)
+  state = data_files.read_json(folder / _STATE)
   if state.get('_indices_files') or state.get('_indices_data_files'):
     raise data_files.DataError(
       f'{folder}: it selects rows by a file of indices; call flatten_indices() '
@@ -46,7 +44,8 @@ def read_saved(folder: pathlib.Path) -> pandas.DataFrame:
     )
   frame = pandas.concat([read(folder / f) for f in files], ignore_index=True)
   info = folder / _INFO
-  features = _json(info).get('features', {}) if info.exists() else {}
+  described = data_files.read_json(info) if info.exists() else {}
+  features = described.get('features', {})
   if not isinstance(features, dict):
     raise data_files.DataError(f'{info}: an object of features was expected.')
   for name in frame.columns:
@@ -62,14 +61,6 @@ def read_saved(folder: pathlib.Path) -> pandas.DataFrame:
         )
       frame[name] = words
   return frame
-
-
-def _json(path: pathlib.Path) -> dict[str, Any]:
-  with data_files.reading(path, 'JSON file'):
-    found = json.loads(path.read_text(encoding='utf-8'))
-  if not isinstance(found, dict):
-    raise data_files.DataError(f'{path}: an object of JSON was expected.')
-  return found
 
 
 def read(path: pathlib.Path) -> pandas.DataFrame:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import pathlib
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, Optional
 
 import numpy as np
@@ -95,15 +94,10 @@ class Cells:
       return 'bytes' in self.first
     return isinstance(self.first, bytes)
 
-  @property
-  def is_text(self) -> bool:
-    """Whether the cells hold text, be it of numbers."""
-    return holds_text(self.cells)
-
   def numbers(self, marks: Marks) -> Optional[np.ndarray]:
     """Returns float64 [rows, ...], NaN for empty cells; None for words."""
     cells = self.cells
-    if self.is_text:
+    if holds_text(self.cells):
       found = read_numbers(cells.astype(object), marks)
       return None if found is None else self.checked(found)
     lists = isinstance(self.first, (list, np.ndarray))
@@ -186,7 +180,7 @@ class Cells:
 
   def texts(self) -> tuple[np.ndarray, Column]:
     """Returns texts [rows], '' for empty cells, and the column."""
-    if not self.is_text:
+    if not holds_text(self.cells):
       self.wrong(f'text was expected, got {type(self.first).__name__}.')
     # A file of a folder may have numbers.
     known = self.cells.astype(object).map(_composed, na_action='ignore')
@@ -257,6 +251,19 @@ def _are_times(words: pandas.Series) -> bool:
   return True
 
 
+def summary(columns: Sequence[Column]) -> str:
+  """Names columns, and how many words they have."""
+  numbers = [c.name for c in columns if c.kind != 'words']
+  words = [
+    f'{c.name[:40]!r} ({len(c.words):,} words)'
+    for c in columns
+    if c.kind == 'words'
+  ]
+  more = [f'{len(words) - 10} more columns of words'] if words[10:] else []
+  named = [listed(numbers)] if numbers else []
+  return ', '.join([*named, *words[:10], *more])
+
+
 def like_numbers(words: pandas.Series) -> pandas.Series:
   """Returns which words look like numbers, be they readable or not."""
   return words.str.fullmatch(_LIKE_A_NUMBER)
@@ -303,7 +310,7 @@ def read_numbers(cells: pandas.Series, marks: Marks) -> Optional[np.ndarray]:
 
 
 def names_of(
-  cells: pandas.Series, what: str
+  cells: pandas.Series, what: str, marks: Marks
 ) -> tuple[pandas.Series, list[str]]:
   """Returns labels or client ids as words, and notes on near-equal ones.
 
@@ -312,13 +319,14 @@ def names_of(
   Args:
     cells: Words or numbers.
     what: 'labels' or 'clients', for the notes.
+    marks: The marks of decimals and thousands.
   """
   words = clean(cells)
   distinct = sorted(set(words), key=lambda word: (len(word), word))
   shortest: dict[Any, str] = {}
   table = {}
   for word in distinct:
-    table[word] = shortest.setdefault(_value(word), word)
+    table[word] = shortest.setdefault(_value(word, marks), word)
   alike: dict[str, list[str]] = {}
   for word in sorted(set(table.values())):
     folded = unicodedata.normalize('NFKC', word).casefold()
@@ -331,10 +339,11 @@ def names_of(
     if len(same) > 1
   ]
   # '1.0' is '1', but '1.10' may be a code, and '01' an id.
+  point = re.escape(marks[0])
   merged = [
     word
     for word, one in table.items()
-    if one not in (word, re.sub(r'\.0*$', '', word))
+    if one not in (word, re.sub(rf'{point}0*$', '', word))
   ]
   if merged:
     notes.append(
@@ -349,15 +358,22 @@ def is_number(word: Any) -> bool:
   return _PLAIN.fullmatch(str(word).strip()) is not None
 
 
-def _value(word: str) -> Any:
-  """Returns a word's number, or the word."""
-  if not is_number(word):
-    return word
-  whole, _, decimals = word.partition('.')
+def _value(word: str, marks: Marks) -> Any:
+  """Returns a word's number; the word in a tuple if it is none."""
+  decimal, thousands = marks
+  plain = word
+  if thousands and re.fullmatch(groups(marks), word):
+    plain = word.replace(thousands, '')
+  elif decimal != '.' and '.' in word:
+    return (word,)
+  plain = plain.replace(decimal, '.')
+  if not is_number(plain):
+    return (word,)
+  whole, _, decimals = plain.partition('.')
   decimals = decimals.rstrip('0')
   if not decimals:
     return int(whole)
-  sign = '-' if word.startswith('-') else ''
+  sign = '-' if plain.startswith('-') else ''
   return f'{sign}{abs(int(whole))}.{decimals}'
 
 
@@ -373,10 +389,7 @@ def read_schema(path: Optional[str]) -> Schema:
   """
   if path is None:
     return {}
-  with data_files.reading(pathlib.Path(path), 'JSON file'):
-    schema = json.loads(pathlib.Path(path).read_text(encoding='utf-8'))
-  if not isinstance(schema, dict):
-    raise data_files.DataError(f'{path}: an object by column was expected.')
+  schema = data_files.read_json(pathlib.Path(path))
   for name, values in schema.items():
     if not isinstance(values, list) or len(set(map(str, values))) < 2:
       raise data_files.DataError(

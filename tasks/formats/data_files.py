@@ -2,12 +2,13 @@
 
 import contextlib
 import importlib.util
+import json
 import os
 import pathlib
 import stat
 import zipfile
 from collections.abc import Iterator, Mapping
-from typing import Optional, Union
+from typing import Any, Optional, Union
 
 import numpy as np
 import safetensors.numpy
@@ -158,6 +159,19 @@ def read_npz(path: Union[str, 'os.PathLike[str]']) -> Mapping[str, np.ndarray]:
       return {name: arrays[name] for name in arrays.files}
 
 
+def read_json(path: pathlib.Path) -> dict[str, Any]:
+  """Returns the object in a JSON file.
+
+  Raises:
+    DataError: If the file is missing or has something else.
+  """
+  with reading(path, 'JSON file'):
+    found = json.loads(path.read_text(encoding='utf-8'))
+  if not isinstance(found, dict):
+    raise DataError(f'{path}: an object of JSON was expected.')
+  return found
+
+
 def read_safetensors(path: pathlib.Path) -> Mapping[str, np.ndarray]:
   """Returns the tensors of a safetensors file by name.
 
@@ -166,6 +180,18 @@ def read_safetensors(path: pathlib.Path) -> Mapping[str, np.ndarray]:
   """
   with reading(path, 'safetensors file'):
     return dict(safetensors.numpy.load_file(path))
+
+
+def check_labels(
+  path: pathlib.Path, labels: np.ndarray, num_classes: int, get: str
+) -> None:
+  """Raises `DataError` for the first unsigned label that is out of range."""
+  wrong = np.flatnonzero(labels >= num_classes)
+  if len(wrong):
+    raise DataError(
+      f'{path}, record {wrong[0]}: a label below {num_classes} was expected, '
+      f'got {labels[wrong[0]]}. {get}'
+    )
 
 
 def take(

@@ -130,22 +130,17 @@ def _examples(
 def _opened(path: pathlib.Path, get: str = '') -> Iterator[sqlite3.Connection]:
   """Opens a read-only connection, converting SQLite's errors to `DataError`."""
   try:
-    with contextlib.closing(_open(path)) as connection:
+    # Read-only: sqlite3 would otherwise create missing files.
+    uri = f'{path.resolve().as_uri()}?mode=ro'
+    with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
+      # Limits the size of a value before memory is allocated.
+      connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_EXAMPLE_BYTES)
       yield connection
   # Some messages quote bytes of the damaged file.
   except (sqlite3.Error, UnicodeDecodeError) as e:
     raise data_files.DataError(
       f'{path} is damaged: SQLite says "{e}". {get}'.rstrip()
     ) from e
-
-
-def _open(path: pathlib.Path) -> sqlite3.Connection:
-  # Read-only: sqlite3 would otherwise create missing files.
-  uri = f'{path.resolve().as_uri()}?mode=ro'
-  connection = sqlite3.connect(uri, uri=True)
-  # Limits the size of a value before memory is allocated.
-  connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_EXAMPLE_BYTES)
-  return connection
 
 
 def _check_whole(path: pathlib.Path, get: str) -> None:

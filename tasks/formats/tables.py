@@ -256,7 +256,6 @@ def read(path: pathlib.Path, names: Names) -> Examples:
       )
     notes.append(f'{unlabelled.sum():,} rows without a label are left out.')
     whole = whole.iloc[kept].reset_index(drop=True)
-  client = names.client or DEFAULT_CLIENT
   for name in (client, names.time):
     if name in whole.columns and (empty := whole[name].isna()).any():
       _wrong(f'{where(empty)}, column {name!r}', 'it is empty.')
@@ -269,8 +268,6 @@ def read(path: pathlib.Path, names: Names) -> Examples:
         f'{whole[client][odd].iloc[0]!r:.40}.',
       )
   described, numbers, words = _convert(whole[features], names, where)
-  if len(described) > 1 or words.shape[1]:
-    notes.append(f'The features are {_summary(described)}.')
   return Examples(
     described,
     numbers,
@@ -467,19 +464,6 @@ def _features(
         f'features are {columns_lib.listed(features)}.',
       )
   return features
-
-
-def _summary(columns: Sequence[columns_lib.Column]) -> str:
-  """Names columns, and how many words they have."""
-  numbers = [c.name for c in columns if c.kind != 'words']
-  words = [
-    f'{c.name[:40]!r} ({len(c.words):,} words)'
-    for c in columns
-    if c.kind == 'words'
-  ]
-  more = [f'{len(words) - 10} more columns of words'] if words[10:] else []
-  named = [columns_lib.listed(numbers)] if numbers else []
-  return ', '.join([*named, *words[:10], *more])
 
 
 def _check_labels(

@@ -78,7 +78,7 @@ def read_binary(
       )
     rows = np.frombuffer(content, np.uint8).reshape(-1, record)
     for column, classes in zip(rows.T, num_classes, strict=False):
-      _check_labels(path, column, classes)
+      data_files.check_labels(path, column, classes, get)
     labels.append(rows[:, :label_bytes])
     planes = rows[:, label_bytes:].reshape(-1, 3, 32, 32)
     images.append(planes.transpose(0, 2, 3, 1))
@@ -119,7 +119,7 @@ def read_jpegs(
       f'bytes, it has {len(content)}. {get}'
     )
   labels = np.frombuffer(content, np.uint8, count, 12)
-  _check_labels(path, labels, num_classes)
+  data_files.check_labels(path, labels, num_classes, get)
   lengths = np.frombuffer(content, '<u4', count, 12 + count).astype(np.int64)
   ends = begin + np.cumsum(lengths)
   if not count or len(content) != ends[-1]:
@@ -154,12 +154,13 @@ def build_maps(
   distort: bool,
   pixels: str = 'per_image',
   channels: preprocessing.Channels = CIFAR_10,
+  stored_size: int = 32,
 ) -> tuple[preprocessing.MapFn, Callable]:
   """Builds the map of training batches (with a seed) and that of test batches.
 
   Training images are randomly cropped and flipped, test images are
-  center-cropped. For crops of 32 pixels, the full size, training images are
-  padded by 4 pixels first.
+  center-cropped. For crops of the full size, training images are padded by 4
+  pixels first.
 
   Args:
     crop_size: Height and width of the crops in pixels.
@@ -169,6 +170,7 @@ def build_maps(
       'standardized' by those in `channels`, 'imagenet' by ImageNet's;
       'centered' scales to [-1, 1], as for published transformers.
     channels: Means and standard deviations of the data set's channels.
+    stored_size: Height and width of the images.
   """
 
   def finish(images: tf.Tensor, batch: Any) -> Any:
@@ -189,7 +191,10 @@ def build_maps(
     if not distort:
       return test(batch)
     images = preprocessing.random_crop(
-      batch['image'], crop_size, seed, padding=4 if crop_size == 32 else 0
+      batch['image'],
+      crop_size,
+      seed,
+      padding=4 if crop_size == stored_size else 0,
     )
     return finish(preprocessing.random_flip(images, seed), batch)
 
@@ -230,17 +235,12 @@ def build_model(num_classes: int, options: Mapping[str, Any]) -> tf.keras.Model:
       stem=options['stem'],
       weight_decay=options['weight_decay'],
     )
-  if options['weights_dir'] is None:
-    return vit.build(
-      num_classes=num_classes,
-      image_size=size,
-      patch_size=_PATCH,
-    )
+  pretrained = options['weights_dir'] is not None
   return vit.build(
     num_classes=num_classes,
-    image_size=options['crop_size'],
-    patch_size=16,
-    resize_to=vit.PRETRAINED_SIZE,
+    image_size=size,
+    patch_size=16 if pretrained else _PATCH,
+    resize_to=vit.PRETRAINED_SIZE if pretrained else None,
     weights_dir=options['weights_dir'],
   )
 
@@ -248,17 +248,6 @@ def build_model(num_classes: int, options: Mapping[str, Any]) -> tf.keras.Model:
 def _read(path: pathlib.Path, get: str) -> bytes:
   with data_files.reading(path, 'file', get):
     return path.read_bytes()
-
-
-def _check_labels(
-  path: pathlib.Path, labels: np.ndarray, num_classes: int
-) -> None:
-  wrong = np.flatnonzero(labels >= num_classes)
-  if len(wrong):
-    raise data_files.DataError(
-      f'{path}, record {wrong[0]}: a label below {num_classes} was expected, '
-      f'got {labels[wrong[0]]}.'
-    )
 
 
 def _decode(path: pathlib.Path, files: list[bytes], get: str) -> np.ndarray:

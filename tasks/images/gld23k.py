@@ -16,6 +16,7 @@ from tasks import registry
 from tasks import shared
 from tasks import synthetic
 from tasks.formats import data_files
+from tasks.images import cifar
 from tasks.lazy import builders
 from tasks.lazy import client_data
 from tasks.lazy import preprocessing
@@ -97,22 +98,9 @@ class Gld23k(shared.Options):
       train, test = _load(folder, stored_size, keep_shape=crops)
     size = vit.Size(self.blocks, self.width, self.width // 64, 4 * self.width)
 
-    def scale(images: tf.Tensor) -> tf.Tensor:
-      images = tf.ensure_shape(images, [None, None, None, 3])
-      if self.pixels == 'centered':
-        return preprocessing.center(images)
-      return preprocessing.standardize(images, preprocessing.IMAGENET)
-
-    def train_map(batch: Any, seed: Any) -> Any:
-      if not crops:
-        return test_map(batch)
-      images = preprocessing.random_crop(batch['image'], self.image_size, seed)
-      return scale(preprocessing.random_flip(images, seed)), batch['label']
-
-    def test_map(batch: Any) -> Any:
-      images = preprocessing.central_crop(batch['image'], self.image_size)
-      return scale(images), batch['label']
-
+    train_map, test_map = cifar.build_maps(
+      self.image_size, crops, self.pixels, stored_size=stored_size
+    )
     return builders.task(
       train_data=train,
       test_data=test,

@@ -260,12 +260,11 @@ class MnistLenet(shared.Divided):
   """
 
   def create(self) -> tff.simulation.baselines.BaselineTask:
-    options = self.values
     return create(
       'mnist',
       lambda: build_lenet(self.units),
       batch_size=20,
-      options=options,
+      options=self.values,
     )
 
 
@@ -397,10 +396,5 @@ def read_pair(
       f'{images_path} holds {len(images)} images, but {labels_path} '
       f'{len(labels)} labels. {get}'
     )
-  wrong = np.flatnonzero(labels >= num_classes)
-  if len(wrong):
-    raise data_files.DataError(
-      f'{labels_path}, record {wrong[0]}: a label below {num_classes} was '
-      f'expected, got {labels[wrong[0]]}. {get}'
-    )
+  data_files.check_labels(labels_path, labels, num_classes, get)
   return images, labels.astype(np.int32)

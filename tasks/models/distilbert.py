@@ -56,11 +56,9 @@ def build(
   mask = layers.Lambda(lambda t: tf.not_equal(t, _PADDING)[:, tf.newaxis])(
     tokens
   )
-  blocks = []
-  for i in range(size.blocks):
-    block = _Block(size, name=f'block_{i}')
+  blocks = [_Block(size, name=f'block_{i}') for i in range(size.blocks)]
+  for block in blocks:
     x = block(x, mask)
-    blocks.append(block)
   x = layers.Dense(size.width, activation='relu', name='pre_classifier')(
     x[:, 0]
   )

@@ -13,28 +13,37 @@ import tensorflow as tf
 PADDING = 0
 
 
-class NextTokenLoss(tf.keras.losses.Loss):
+class _BatchLoss(tf.keras.losses.Loss):
+  """A loss from logits whose `call` returns the value of a whole batch."""
+
+  from_logits = True
+
+  def __init__(self) -> None:
+    super().__init__(reduction=tf.keras.losses.Reduction.NONE)
+
+
+class NextTokenLoss(_BatchLoss):
   """Mean cross-entropy from logits, over tokens that are not padding.
 
   Labels are integers [batch, length], logits [batch, length, tokens]. The loss
   of a batch of padding only is 0.
   """
 
-  from_logits = True
-
-  def __init__(self, name: str = 'next_token_loss'):
-    super().__init__(reduction=tf.keras.losses.Reduction.NONE, name=name)
-
   def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
     y_true = tf.cast(y_true, tf.int64)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(y_true, y_pred)
-    counted = tf.cast(tf.not_equal(y_true, PADDING), losses.dtype)
-    return tf.math.divide_no_nan(
-      tf.reduce_sum(losses * counted), tf.reduce_sum(counted)
-    )
+    return _mean_of(losses, tf.not_equal(y_true, PADDING))
 
 
-class PaddedNextTokenLoss(tf.keras.losses.Loss):
+def _mean_of(losses: tf.Tensor, counted: tf.Tensor) -> tf.Tensor:
+  """Returns the mean of the counted losses, 0 if none are."""
+  weights = tf.cast(counted, losses.dtype)
+  return tf.math.divide_no_nan(
+    tf.reduce_sum(losses * weights), tf.reduce_sum(weights)
+  )
+
+
+class PaddedNextTokenLoss(_BatchLoss):
   """Mean cross-entropy from logits, over all tokens, including padding.
 
   The loss that clients of the released FedOpt code minimize: its models mask
@@ -44,11 +53,6 @@ class PaddedNextTokenLoss(tf.keras.losses.Loss):
 
   Labels and logits as in `NextTokenLoss`; padding is at the end.
   """
-
-  from_logits = True
-
-  def __init__(self, name: str = 'padded_next_token_loss'):
-    super().__init__(reduction=tf.keras.losses.Reduction.NONE, name=name)
 
   def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
     y_true = tf.cast(y_true, tf.int64)
@@ -126,27 +130,19 @@ class TokenAccuracy(tf.keras.metrics.SparseCategoricalAccuracy):
     return dict(super().get_config(), left_out=self._left_out[1:])
 
 
-class SingleTagLoss(tf.keras.losses.Loss):
+class SingleTagLoss(_BatchLoss):
   """Mean softmax cross-entropy from logits, over sentences with a known tag.
 
   Labels are integers [batch], logits [batch, tags]; labels not below the number
   of tags are unknown. The loss of a batch without known tags is 0.
   """
 
-  from_logits = True
-
-  def __init__(self, name: str = 'single_tag_loss'):
-    super().__init__(reduction=tf.keras.losses.Reduction.NONE, name=name)
-
   def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
     known = _is_known(y_true, y_pred)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
       tf.where(known, y_true, 0), y_pred
     )
-    counted = tf.cast(known, losses.dtype)
-    return tf.math.divide_no_nan(
-      tf.reduce_sum(losses * counted), tf.reduce_sum(counted)
-    )
+    return _mean_of(losses, known)
 
 
 class SingleTagAccuracy(tf.keras.metrics.SparseCategoricalAccuracy):

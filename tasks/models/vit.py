@@ -63,11 +63,9 @@ def build(
   )
   x = layers.Reshape((side * side, size.width))(patches(x))
   x = _TokenAndPositions(name='positions')(x)
-  blocks = []
-  for i in range(size.blocks):
-    block = _Block(size, name=f'block_{i}')
+  blocks = [_Block(size, name=f'block_{i}') for i in range(size.blocks)]
+  for block in blocks:
     x = block(x)
-    blocks.append(block)
   norm = layers.LayerNormalization(epsilon=1e-6, name='norm')
   x = norm(x[:, 0])
   head = layers.Dense(

@@ -35,29 +35,26 @@ def build(
   """
   kind, seed = options['partition'], options['seed']
   if kind in _BY_LABEL:
-    split = _by_label(labels, options)
-  else:
-    sizes = _sizes(labels, options)
-    if kind == 'iid':
-      split = partition.iid(len(labels), sizes=sizes, seed=seed)
-    elif kind == 'classes':
-      split = label_skew.k_classes(
-        labels,
-        classes_per_client=options['classes_per_client'],
-        sizes=sizes,
-        seed=seed,
-      )
-    elif kind == 'continuous':
-      split = partition.continuous(
-        labels if values is None else values,
-        strictness=_given(options, 'strictness', 1.0),
-        sizes=sizes,
-        seed=seed,
-      )
-    else:
-      draw = partition.lda if kind == 'lda' else label_skew.inner_dirichlet
-      split = draw(labels, alpha=options['alpha'], sizes=sizes, seed=seed)
-  return split
+    return _by_label(labels, options)
+  sizes = _sizes(labels, options)
+  if kind == 'iid':
+    return partition.iid(len(labels), sizes=sizes, seed=seed)
+  if kind == 'classes':
+    return label_skew.k_classes(
+      labels,
+      classes_per_client=options['classes_per_client'],
+      sizes=sizes,
+      seed=seed,
+    )
+  if kind == 'continuous':
+    return partition.continuous(
+      labels if values is None else values,
+      strictness=_given(options, 'strictness', 1.0),
+      sizes=sizes,
+      seed=seed,
+    )
+  draw = partition.lda if kind == 'lda' else label_skew.inner_dirichlet
+  return draw(labels, alpha=options['alpha'], sizes=sizes, seed=seed)
 
 
 def _given(options: Mapping[str, Any], name: str, default: Any) -> Any:

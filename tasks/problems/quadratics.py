@@ -229,11 +229,11 @@ class Quadratic(shared.Options):
         shuffle_buffer=n,
         epochs=self.epochs,
         max_elements=self.max_elements,
-        map_fn=None if fresh else _noisy,
+        map_fn=None if fresh else _to_model,
         augment_fn=_with_fresh_noise if fresh else None,
       ),
       eval_preprocess_fn=preprocessing.build_eval(
-        batch_size=2 * n, map_fn=_noisy
+        batch_size=2 * n, map_fn=_to_model
       ),
       build_model=lambda: _build_parabola(self.start, along.shape[1]),
       loss=parabola.Value,
@@ -248,10 +248,6 @@ _DEGREES = {
   'student_t': (2, 3),
   'cauchy': (1, np.inf),
 }
-
-
-def _noisy(batch: Any) -> Any:
-  return batch['features'], batch['label']
 
 
 def _without_noise(along: np.ndarray) -> np.ndarray:

@@ -445,7 +445,7 @@ def _labels(
     return values[:, np.newaxis], (), [told] if options.standardize else []
   # Of words and numbers that are equal, one spelling, also in a schema.
   given_first = pandas.concat([pandas.Series(given or [], dtype=object), cells])
-  words, notes = columns.names_of(given_first, 'labels')
+  words, notes = columns.names_of(given_first, 'labels', examples.marks)
   listed, words = words[: len(given or [])], words[len(given or []) :]
   if given is None:
     classes = sorted(set(words), key=_order)
@@ -529,7 +529,9 @@ def _clients(
           'clients.',
           given=options[name],
         )
-    words, notes = columns.names_of(examples.clients.iloc[rows], 'clients')
+    words, notes = columns.names_of(
+      examples.clients.iloc[rows], 'clients', examples.marks
+    )
     who = partition.grouped(
       partition.by_group(words.to_numpy().astype(str)), options['group_size']
     )
@@ -670,7 +672,9 @@ def _model_builder(
   outputs = len(classes) or 1
 
   def noted(model: tf.keras.Model) -> tf.keras.Model:
-    return encodings.note(registry.note_classes(model, classes), encoding)
+    model.class_names = list(classes)
+    model.table_encoding = encoding
+    return model
 
   sizes, begin = {}, []
   if isinstance(encoding, encodings.TextEncoding):

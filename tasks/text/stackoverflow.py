@@ -240,7 +240,7 @@ def _reader(feature: str, separator: str) -> Callable[[bytes], Iterable[str]]:
   summary='Predict the next word of a sentence on Stack Overflow.',
   model='LSTM, 4,050,748 weights',
   clients='342,477 users, 135,818,730 sentences',
-  files=('stackoverflow.sqlite', 'stackoverflow.word_count'),
+  files=('stackoverflow.sqlite',),
   published=registry.Published('Reddi et al., arXiv 2003.00295', 1500, 50, 16),
   small_options=dict(vocab_size=60, sequence_length=6),
 )
@@ -255,8 +255,8 @@ class StackoverflowWord(shared.Options):
 
   count_file: Optional[str] = None
   """File of lines with a word and its count; by default
-  word_count in `cache_dir` or its folder datasets. If it does not
-  exist, words are counted in the training data and the counts saved.
+  stackoverflow.word_count in `cache_dir` or its folder datasets. If that does
+  not exist, words are counted in the training data and the counts saved.
   """
 
   subset: Literal['first', 'shuffled'] = 'first'
@@ -357,11 +357,7 @@ def _build_model(num_tokens: int, sequence_length: int) -> tf.keras.Model:
   summary='Predict the tags of a post on Stack Overflow.',
   model='logistic regression, 5,000,500 weights',
   clients='342,477 users, 135,818,730 sentences',
-  files=(
-    'stackoverflow.sqlite',
-    'stackoverflow.word_count',
-    'stackoverflow.tag_count',
-  ),
+  files=('stackoverflow.sqlite',),
   published=registry.Published('Reddi et al., arXiv 2003.00295', 1500, 10, 100),
   small_options=dict(vocab_size=60, num_tags=8),
 )
@@ -380,13 +376,13 @@ class StackoverflowTag(shared.Options):
   """Number of tags to predict, the most frequent ones."""
 
   count_file: Optional[str] = None
-  """JSON file with the count of every tag; by default tag_count
-  in `cache_dir` or its folder datasets. If it does not exist, tags are counted
-  in the training data and the counts saved.
+  """JSON file with the count of every tag; by default stackoverflow.tag_count
+  in `cache_dir` or its folder datasets. If that does not exist, tags are
+  counted in the training data and the counts saved.
   """
 
   word_count_file: Optional[str] = None
-  """The same for words, word_count, with lines of a word and its
+  """The same for words, stackoverflow.word_count, with lines of a word and its
   count."""
 
   labels: Literal['multiple', 'single'] = 'multiple'

@@ -316,6 +316,8 @@ def test_what_cannot_have_adapters():
   for name, more in (
     ('fednova', {}),
     ('fedavg', {'model_aggregator': tff.learning.robust_aggregator()}),
+    ('fedavg', {'aggregator': 'secure'}),
+    ('fedavg', {'aggregator': 'compression'}),
   ):
     with pytest.raises(adapters.AdapterError, match='Use the rule lora'):
       algorithms.build(name, fedex, **more)

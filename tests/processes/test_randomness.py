@@ -8,7 +8,6 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive import algorithms
-from tff_adaptive.processes import objectives
 from tff_adaptive.processes import randomness
 from tff_adaptive.processes.local import local_model
 
@@ -144,7 +143,7 @@ def test_own_masks_are_of_one_batch():
 def test_representations_of_a_step_see_one_mask():
   """A term that is the representation itself: its gradient is the mask's."""
   local = local_model.create(model_fn)
-  local.check_objective(objectives.Contrastive(1.0))
+  local.prepare_representation()
   batch = collections.OrderedDict(x=tf.ones([5, 6]), y=tf.zeros([5, 1]))
   carry = ()
   weights = local.trainable(carry)

@@ -162,7 +162,7 @@ def test_channels_of_images_have_ranges(folder):
   'content, told',
   [
     ('{', 'no whole JSON file'),
-    ('[1]', 'an object by column'),
+    ('[1]', 'an object of JSON'),
     ('{"age": 3}', "column 'age': a range"),
     ('{"age": ["x", "y", "z"]}', "'age' has none of the words 'x', 'y', 'z'"),
     ('{"age": [1, 2, 3]}', r'\[low, high\] was expected'),

@@ -166,8 +166,8 @@ def test_words_and_empty_cells_become_inputs(folder):
   )
   age = told[0]['fill']
   assert task.datasets.train_data.notes == (
-    "The features are 'age', 'kind' (3 words), 'note' (2 words).",
     "2 classes: '0' (3 examples), '1' (3 examples).",
+    "The features are 'age', 'kind' (3 words), 'note' (2 words).",
     f"1 empty cell of the column 'age' counts as {age:.6g}, its mean.",
     "1 empty cell of the column 'kind' counts as none of its words.",
   )
@@ -360,6 +360,26 @@ def test_labels_in_several_spellings(folder, labels, classes, part):
   data = task.datasets.train_data
   assert data.classes == classes or set(data.classes) == {'007', '8'}
   assert any(part in note for note in data.notes)
+
+
+@pytest.mark.parametrize(
+  'marks, labels, classes',
+  [
+    (dict(thousands='.'), ('1', '1.000', '2'), ('1', '2', '1.000')),
+    (
+      dict(thousands='.', decimal=','),
+      ('1', '1.000', '1000', '1,0'),
+      ('1', '1000'),
+    ),
+    (dict(decimal=','), ('-0,5', '-0.5', '-0,50'), ('-0,5', '-0.5')),
+  ],
+)
+def test_labels_with_marks_of_their_own(folder, marks, labels, classes):
+  path = folder / 'marks.csv'
+  rows = [f'{i};{labels[i % len(labels)]};{i % 4}' for i in range(60)]
+  path.write_text('\n'.join(['x;label;client', *rows]))
+  task = tasks.create('table', path='marks.csv', **marks)
+  assert set(task.datasets.train_data.classes) == {*classes}
 
 
 def test_clients_in_several_spellings(folder):

@@ -123,7 +123,7 @@ def rounds_of(schedule, *, concurrency, eta, weighting, staleness):
     ),
     concurrency=concurrency,
     schedule=schedule,
-    discount=asynchronous.discount_of(staleness),
+    discount=asynchronous.DISCOUNTS[staleness],
   )
 
 

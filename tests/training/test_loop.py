@@ -19,6 +19,7 @@ from tff_adaptive.lab.training import initial_weights
 from tff_adaptive.lab.training.data import datasets as data
 from tff_adaptive.lab.training.evaluation import evaluator as evaluation
 from tff_adaptive.lab.training.evaluation import validation
+from tff_adaptive.lab.training.loop import early_stopping
 from tff_adaptive.lab.training.loop import loop
 from tff_adaptive.lab.training.loop import stopping
 from tff_adaptive.lab.training.participation import cohorts as sampling
@@ -78,6 +79,7 @@ def train_fixture():
           ),
           test=lambda: data.test_split(task.datasets),
         ),
+        goal=early_stopping.Goal('validation/loss', rises=False),
       )
       result = loop.Training(
         parts,
@@ -135,7 +137,10 @@ def test_what_is_recorded(train, tmp_path):
     'tensorboard',
   }
   saved = sorted(p.name for p in (tmp_path / 'checkpoints').iterdir())
-  assert saved == [f'round_{number}.safetensors' for number in (3, 6, 7)]
+  assert saved == [
+    f'{name}.safetensors'
+    for name in ('best_7', 'round_3', 'round_6', 'round_7')
+  ]
 
 
 def test_seconds_are_split(train, tmp_path):

@@ -9,7 +9,6 @@ from tff_adaptive import parameters
 from tff_adaptive.algorithms import common
 from tff_adaptive.algorithms import methods
 from tff_adaptive.optimizers import schedules
-from tff_adaptive.optimizers.clients import mixes
 from tff_adaptive.privacy import mechanism
 
 if TYPE_CHECKING:
@@ -155,8 +154,10 @@ class MethodConfiguration:
       count -= optimizers.entry_of('client', self.method.client).gradients
     if self.values.get('smoothness_batch') == 'successive':
       count -= 1  # The second one is the next step's.
-    if mix := self.values.get('client_mix'):
-      count += mixes.gradients(mix) - 1
+    if chosen == 'blended':
+      mixed = self.build('client').mix.optimizers
+      own = (optimizers.entry_of('client', name).gradients for name in mixed)
+      count += max(own) - 1
     return count
 
   @property

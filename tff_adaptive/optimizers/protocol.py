@@ -156,6 +156,16 @@ def take_step(
   return optimizer.next(state, weights, gradients)
 
 
+def step_size_of(
+  optimizer: tff.learning.optimizers.Optimizer,
+  state: structures.OptimizerState,
+) -> Optional[StepSize]:
+  """Returns the step size of the last step, if the rule chooses its own."""
+  if isinstance(optimizer, LocalOptimizer):
+    return optimizer.step_size(state)
+  return None
+
+
 def require_batch(
   batch: Optional[Batch[structures.WeightsT]], rule: str
 ) -> Batch[structures.WeightsT]:

@@ -213,11 +213,8 @@ class Scheduled:
   learning_rate: float
 
   def __call__(self, round_number: tf.Tensor) -> tf.Tensor:
-    return self.of(tf.constant(self.learning_rate, tf.float32), round_number)
-
-  def of(self, learning_rate: tf.Tensor, round_number: tf.Tensor) -> tf.Tensor:
-    """Computes the rate for another base rate; see `Schedule.rate`."""
-    return self.schedule.rate(learning_rate, round_number)
+    rate = tf.constant(self.learning_rate, tf.float32)
+    return self.schedule.rate(rate, round_number)
 
 
 def _listed(names: Sequence[str], between: str) -> str:

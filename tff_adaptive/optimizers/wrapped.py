@@ -79,6 +79,4 @@ class Wrapped(protocol.LocalOptimizer):
   def step_size(
     self, state: structures.OptimizerState
   ) -> Optional[protocol.StepSize]:
-    if isinstance(self.base, protocol.LocalOptimizer):
-      return self.base.step_size(state['base'])
-    return None
+    return protocol.step_size_of(self.base, state['base'])

@@ -179,21 +179,20 @@ def fixed_size_delta(
 
 
 def smallest_noise(
-  epsilon: Callable[[float], float], target: float, delta: float
+  epsilon: Callable[[float], float], target: float
 ) -> Optional[float]:
   """Finds the smallest noise multiplier within a target, to 3 decimals.
 
-  Uses dp_accounting's search; the result is rounded up.
+  The result is rounded up.
 
   Args:
     epsilon: A decreasing function of the noise multiplier.
     target: The largest epsilon allowed.
-    delta: The delta at which epsilon is stated.
 
   Returns:
     The noise multiplier; `None` if none up to `MOST_NOISE` attains the target.
   """
-  import dp_accounting  # pylint: disable=g-import-not-at-top
+  from scipy import optimize  # pylint: disable=g-import-not-at-top
 
   def excess(noise_multiplier: float) -> float:
     return epsilon(noise_multiplier) - target
@@ -205,25 +204,7 @@ def smallest_noise(
       return None
   while excess(low) <= 0:
     low, high = low / 2, low
-
-  class Accountant(dp_accounting.PrivacyAccountant):
-    """Adapts `epsilon` to dp_accounting's search."""
-
-    def _maybe_compose(self, event: Any, count: Any, do_compose: Any) -> None:
-      if do_compose:
-        self._noise_multiplier = event.noise_multiplier
-
-    def get_epsilon(self, target_delta: Any) -> Any:
-      return target + excess(self._noise_multiplier)
-
-  found = dp_accounting.calibrate_dp_mechanism(
-    lambda: Accountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE),
-    dp_accounting.GaussianDpEvent,
-    target,
-    delta,
-    dp_accounting.ExplicitBracketInterval(low, high),
-    tol=1e-4,
-  )
+  found = optimize.brentq(excess, low, high, xtol=1e-4)
   rounded = math.ceil(found * 1000) / 1000
   # Discretization makes epsilon slightly non-monotone.
   while excess(rounded) > 0:

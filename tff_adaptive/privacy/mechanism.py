@@ -482,7 +482,6 @@ def _calibrate(budget: Budget, target: float) -> float:
   found = privacy_loss.smallest_noise(
     lambda noise_multiplier: budget.epsilon(noise_multiplier, budget.rounds),
     target,
-    budget.delta,
   )
   if found is None:
     raise parameters.ParameterError(

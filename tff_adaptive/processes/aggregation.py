@@ -1,7 +1,7 @@
 """Aggregators of clients' updates, made of `mechanism.Aggregation`."""
 
 import collections
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Optional, TypeAlias, Union
 
 import dp_accounting
@@ -173,27 +173,12 @@ def first_aggregator_state(
   """
   if not settings.private:
     return template
-  numbers = {
-    name: number.numpy()
-    for name, number in ClippedSum(settings, seed)
-    .initial_global_state()
-    .items()
-  }
-
-  def replaced(part: Any) -> Any:
-    if isinstance(part, Mapping):
-      if part.keys() == numbers.keys():
-        part = {name: numbers[name] for name in part}
-      return collections.OrderedDict(
-        (name, replaced(inner)) for name, inner in part.items()
-      )
-    if isinstance(part, tuple) and hasattr(part, '_fields'):
-      return type(part)(*map(replaced, part))
-    if isinstance(part, (list, tuple)):
-      return type(part)(map(replaced, part))
-    return part
-
-  return replaced(template)
+  numbers = ClippedSum(settings, seed).initial_global_state()
+  return template._replace(
+    query_state=collections.OrderedDict(
+      (name, numbers[name].numpy()) for name in template.query_state
+    )
+  )
 
 
 def build_aggregator(

@@ -11,6 +11,7 @@ import tensorflow_federated as tff
 
 from tff_adaptive import adapters
 from tff_adaptive import structures
+from tff_adaptive import tff_internals
 from tff_adaptive.optimizers import tree
 from tff_adaptive.processes import drift
 from tff_adaptive.processes import exchange as exchange_lib
@@ -224,9 +225,7 @@ def _check_averaging(
   changed = type(exchange).update is not exchange_lib.Exchange.update
   if isinstance(aggregator, drift.MeasuringDrift):
     aggregator = aggregator.aggregation
-  plain = aggregator is None or isinstance(
-    aggregator, tff.aggregators.MeanFactory
-  )
+  plain = aggregator is None or tff_internals.is_plain_mean(aggregator)
   if takes_messages or changed or exchange.encoding is not None or not plain:
     raise adapters.AdapterError(
       'The rule fedex corrects the mean of A and B by the products of what '

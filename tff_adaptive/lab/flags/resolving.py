@@ -20,7 +20,6 @@ from tff_adaptive.lab.flags import runtime_flags
 from tff_adaptive.lab.flags import settings as settings_lib
 from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.optimizers import schedules
-from tff_adaptive.optimizers.clients import mixes
 from tff_adaptive.privacy import mechanism as privacy
 
 # Values by flag.
@@ -482,10 +481,7 @@ def _check_epochs(
       continue
     times = value = configuration.values[name]
     if name != 'local_epochs':
-      times = mixes.longest(
-        configuration.values['epochs_mix'],
-        configuration.values['client_epochs'],
-      )
+      times = configuration.build('client').mix.longest
     if times != epochs:
       raise parameters.ParameterError(
         name,

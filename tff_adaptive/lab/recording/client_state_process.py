@@ -50,8 +50,7 @@ def learning_process(
 
   Returns:
     A process whose `next` takes the state and, for each client, a pair of its
-      id
-    and its batches, or its id. It runs in the current context, including
+    id and its batches, or its id. It runs in the current context, including
     asynchronous ones such as that of `tff.learning.programs`. `next` cannot be
     called inside another computation, because it reads and writes client
       states.
@@ -69,8 +68,43 @@ def learning_process(
     )
   placed_state, _, data_type = process.next.type_signature.parameter
   inner_type = placed_state.member
-  access = _Access(process, inner_type)
-  result = process.next.type_signature.result
+
+  @tff.tensorflow.computation(inner_type)
+  def wrap(state: Any) -> Any:
+    none = collections.OrderedDict((n, tf.zeros([], tf.int64)) for n in _TOKEN)
+    return _with_token(state, none)
+
+  state_type = wrap.type_signature.result
+
+  @tff.tensorflow.computation(state_type)
+  def unwrap(state: Any) -> Any:
+    return _without_token(state)
+
+  @tff.tensorflow.computation(state_type, inner_type)
+  def renew(state: Any, inner: Any) -> Any:
+    return _with_token(inner, state.distributor['client_states'])
+
+  @tff.federated_computation
+  def initialize() -> Any:
+    return tff.federated_map(wrap, process.initialize())
+
+  @tff.federated_computation(state_type)
+  def get_model_weights(state: Any) -> Any:
+    return process.get_model_weights(unwrap(state))
+
+  @tff.federated_computation(state_type)
+  def get_hparams(state: Any) -> Any:
+    return process.get_hparams(unwrap(state))
+
+  def setter(inner: tff.Computation) -> tff.Computation:
+    _, new_type = inner.type_signature.parameter
+
+    @tff.federated_computation(state_type, new_type)
+    def set_in(state: Any, new: Any) -> Any:
+      return renew(state, inner(unwrap(state), new))
+
+    return set_in
+
   next_fn = _Next(process, dataset_computation, path)
   client_type = tff.FederatedType(
     np.str_
@@ -78,7 +112,8 @@ def learning_process(
     else collections.OrderedDict(client_id=np.str_, data=data_type.member),
     tff.CLIENTS,
   )
-  outer = tff.FederatedType(access.state_type, tff.SERVER)
+  outer = tff.FederatedType(state_type, tff.SERVER)
+  result = process.next.type_signature.result
   next_fn.type_signature = tff.FunctionType(
     tff.StructType([('state', outer), ('client_data', client_type)]),
     tff.StructWithPythonType(
@@ -87,64 +122,13 @@ def learning_process(
     ),
   )
   return tff.learning.templates.LearningProcess(
-    access.initialize,
+    initialize,
     next_fn,
-    access.get_model_weights,
-    access.set_model_weights,
-    get_hparams_fn=access.get_hparams,
-    set_hparams_fn=access.set_hparams,
+    get_model_weights,
+    setter(process.set_model_weights),
+    get_hparams_fn=get_hparams,
+    set_hparams_fn=setter(process.set_hparams),
   )
-
-
-class _Access:
-  """The other computations of a process, on states with a version."""
-
-  def __init__(
-    self, process: processes.StatefulLearningProcess, inner_type: tff.Type
-  ):
-    @tff.tensorflow.computation(inner_type)
-    def wrap(state: Any) -> Any:
-      none = collections.OrderedDict(
-        (n, tf.zeros([], tf.int64)) for n in _TOKEN
-      )
-      return _with_token(state, none)
-
-    self.state_type = wrap.type_signature.result
-
-    @tff.tensorflow.computation(self.state_type)
-    def unwrap(state: Any) -> Any:
-      return _without_token(state)
-
-    @tff.tensorflow.computation(self.state_type, inner_type)
-    def renew(state: Any, inner: Any) -> Any:
-      return _with_token(inner, state.distributor['client_states'])
-
-    @tff.federated_computation
-    def initialize() -> Any:
-      return tff.federated_map(wrap, process.initialize())
-
-    @tff.federated_computation(self.state_type)
-    def get_model_weights(state: Any) -> Any:
-      return process.get_model_weights(unwrap(state))
-
-    @tff.federated_computation(self.state_type)
-    def get_hparams(state: Any) -> Any:
-      return process.get_hparams(unwrap(state))
-
-    def setter(inner: tff.Computation) -> tff.Computation:
-      _, new_type = inner.type_signature.parameter
-
-      @tff.federated_computation(self.state_type, new_type)
-      def set_in(state: Any, new: Any) -> Any:
-        return renew(state, inner(unwrap(state), new))
-
-      return set_in
-
-    self.initialize = initialize
-    self.get_model_weights = get_model_weights
-    self.get_hparams = get_hparams
-    self.set_model_weights = setter(process.set_model_weights)
-    self.set_hparams = setter(process.set_hparams)
 
 
 def _with_token(state: Any, token: Any) -> Any:
@@ -215,9 +199,6 @@ class _Next(tff.Computation):
 
   def __hash__(self) -> int:
     return id(self)
-
-  def __eq__(self, other: object) -> bool:
-    return self is other
 
   def __call__(self, state: Any, client_data: Sequence[Any]) -> Any:
     """Runs a round; returns references in a program's asynchronous context.

@@ -83,6 +83,17 @@ def reading(what: object, kind: str, advice: str = '') -> Iterator[None]:
     ) from e
 
 
+@contextlib.contextmanager
+def writing(path: pathlib.Path) -> Iterator[None]:
+  """Converts errors of writing a file or a folder to `RunError`."""
+  try:
+    yield
+  except OSError as e:
+    raise errors.RunError(
+      f'{path} cannot be written: {e.strerror or e}.'
+    ) from e
+
+
 def write_atomically(path: pathlib.Path, content: bytes) -> None:
   """Writes a file atomically: readers see the old or the new content.
 
@@ -91,26 +102,19 @@ def write_atomically(path: pathlib.Path, content: bytes) -> None:
   """
   # Process ids are not unique between containers that share a folder.
   aside = path.with_name(f'.{path.name}.{secrets.token_hex(4)}.tmp')
-  try:
-    with open(aside, 'xb') as file:
-      file.write(content)
-      file.flush()
-      os.fsync(file.fileno())
-    os.replace(aside, path)
-    # A rename is durable only after fsync of the folder.
-    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    os.fsync(descriptor)
-    os.close(descriptor)
-  except OSError as e:
-    with contextlib.suppress(OSError):
-      aside.unlink()
-    raise _cannot_write(path, e) from e
-
-
-def _cannot_write(path: pathlib.Path, error: OSError) -> errors.RunError:
-  return errors.RunError(
-    f'{path} cannot be written: {error.strerror or error}.'
-  )
+  with writing(path):
+    try:
+      with open(aside, 'xb') as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+      os.replace(aside, path)
+      # A rename is durable only after fsync of the folder.
+      descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+      os.fsync(descriptor)
+      os.close(descriptor)
+    finally:
+      aside.unlink(missing_ok=True)
 
 
 def check_writable(
@@ -145,10 +149,8 @@ def make_folder(folder: pathlib.Path) -> None:
   Raises:
     RunError: If it cannot be created.
   """
-  try:
+  with writing(folder):
     folder.mkdir(parents=True, exist_ok=True)
-  except OSError as e:
-    raise _cannot_write(folder, e) from e
 
 
 def _stamp(path: pathlib.Path) -> Optional[tuple[int, int]]:

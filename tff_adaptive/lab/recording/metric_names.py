@@ -166,10 +166,12 @@ def higher_is_better(
   """
   if name is None:
     return False
-  for word in (name, name.rpartition('/')[2]):
+  metric = name.rpartition('/')[2]
+  # Metrics with a value a class have a column each, such as f1_0.
+  for word in (name, metric, re.sub(r'(_\d+)+$', '', metric)):
     if given and word in given:
       return given[word]
-  return _known(name.rpartition('/')[2])
+  return _known(metric)
 
 
 class UnknownDirectionError(errors.SettingsError):

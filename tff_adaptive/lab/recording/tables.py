@@ -157,16 +157,8 @@ class RowFile:
       self._rewrite()
       return
     line = _lines([[texts.get(name, '') for name in self.columns]])
-    try:
-      with open(self.path, 'ab') as file:
-        file.write(line.encode('utf-8'))
-    except OSError as e:
-      raise self._error(e) from e
-
-  def _error(self, error: OSError) -> errors.RunError:
-    return errors.RunError(
-      f'{self.path} cannot be written: {error.strerror or error}.'
-    )
+    with files.writing(self.path), open(self.path, 'ab') as file:
+      file.write(line.encode('utf-8'))
 
   def sync(self) -> None:
     """Flushes the rows to disk.
@@ -174,11 +166,8 @@ class RowFile:
     Raises:
       RunError: If they cannot be written.
     """
-    try:
-      with open(self.path, 'rb') as file:
-        os.fsync(file.fileno())
-    except OSError as e:
-      raise self._error(e) from e
+    with files.writing(self.path), open(self.path, 'rb') as file:
+      os.fsync(file.fileno())
 
   def set_final(self, values: Mapping[str, Any]) -> None:
     """Replaces the final values in the last row, if there is one."""

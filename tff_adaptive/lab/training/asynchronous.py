@@ -13,7 +13,7 @@ staleness, the number of server steps since client i began:
 import collections
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Optional, TypeAlias, Union
+from typing import Any, cast, NamedTuple, Optional, TypeAlias, Union
 
 import numpy as np
 import tensorflow as tf
@@ -127,9 +127,7 @@ class Schedule(availability.Participation):
 
   def answers(self, number: int) -> Answers:
     """Returns a round's answers, with the versions they trained from."""
-    found = self.of_round(number)
-    assert isinstance(found, Answers)
-    return found
+    return cast(Answers, self.of_round(number))
 
   def _compute(self, number: int) -> Answers:
     last = max(n for n in self._moments if n < number)
@@ -409,8 +407,8 @@ def _slot(flight: InFlightClient) -> str:
   return f'slot {flight.slot}'
 
 
-def discount_of(staleness: Optional[str]) -> Callable[[int], float]:
-  """Returns the discount s of --staleness, which is 'polynomial' or 'none'."""
-  if staleness == 'polynomial':
-    return lambda steps: 1 / np.sqrt(1 + steps)
-  return lambda steps: 1.0
+# The factor of an update, by --staleness, given the steps since its model.
+DISCOUNTS: Mapping[str, Callable[[int], float]] = {
+  'polynomial': lambda steps: 1 / np.sqrt(1 + steps),
+  'none': lambda steps: 1.0,
+}

@@ -431,7 +431,7 @@ def build_rounds(
         state,
         concurrency=settings.concurrency,
         schedule=participation,
-        discount=asynchronous.discount_of(settings.staleness),
+        discount=asynchronous.DISCOUNTS[settings.staleness or 'none'],
         received_store=store(folder.received),
         **kept,
       )

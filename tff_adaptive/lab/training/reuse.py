@@ -51,11 +51,8 @@ def traces() -> int:
 def clear() -> None:
   """Clears all caches."""
   with _lock:
-    _kept.clear()
-    _weights.clear()
-    _tasks.clear()
-    _contexts.clear()
-    _beside.clear()
+    for cache in (_kept, _weights, _tasks, _contexts, _beside):
+      cache.clear()
 
 
 def task(key: Hashable, make: Callable[[], _Value]) -> _Value:

@@ -82,18 +82,6 @@ def read(
   )
 
 
-def gradients(client_mix: str) -> int:
-  """Returns the most gradients a step that an optimizer of a mix takes."""
-  names = _read_optimizers(client_mix)
-  return max(optimizers.entry_of('client', name).gradients for name in names)
-
-
-def longest(epochs_mix: str, client_epochs: str) -> int:
-  """Returns the largest number of local epochs in mixes that `read` accepts."""
-  own = [int(part.partition('=')[2]) for part in _parts(client_epochs)]
-  return max([*read_counts(epochs_mix, 'epochs_mix'), *own])
-
-
 def read_mix(text: str, name: str) -> dict[str, float]:
   """Parses probabilities of named choices, such as 'adam=0.5,sgd=0.5'.
 

@@ -57,13 +57,16 @@ class ClientFunction(abc.ABC, Generic[ConstantsT, SoFarT]):
 
   Attributes:
     model: The model.
-    objective: What it must be able to compute; `None` for the loss alone.
+    needs_representation: Whether the model must compute representations.
     needs_client_size: Whether `begin` needs `Seen`.
     draws: Whether it needs the fingerprint in it.
   """
 
   model: local_model.Model
-  objective: Optional[local_model.RepresentationRequest]
+
+  @property
+  def needs_representation(self) -> bool:
+    return False
 
   @property
   def needs_client_size(self) -> bool:
@@ -141,8 +144,8 @@ def _for_one(
 ) -> structures.Structure:
   """Calls a client function, inside the graph of a TFF computation."""
   local = local_model.create(function.model)
-  if function.objective is not None:
-    local.check_objective(function.objective)
+  if function.needs_representation:
+    local.prepare_representation()
 
   @tf.function(autograph=False)
   def traced(
@@ -207,8 +210,8 @@ class _CohortForm:
     with tree.without_branches():
       local = tensor_model.TensorModel(function.model)
       self._may_mix = local.may_mix
-      if function.objective is not None:
-        local.check_objective(function.objective)
+      if function.needs_representation:
+        local.prepare_representation()
       clients = _Clients(self, leaves, stacked, batches.begin.shape[0])
       steps = _Steps(batches, self._batch_spec)
       looked = None

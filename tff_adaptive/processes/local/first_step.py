@@ -34,7 +34,6 @@ class FirstStep(client_function.ClientFunction[tuple[()], _SoFar]):
 
   model: local_model.Model
   exchange: exchange_lib.Exchange
-  objective = None
 
   def begin(
     self,
@@ -93,21 +92,23 @@ class FirstStep(client_function.ClientFunction[tuple[()], _SoFar]):
     return so_far.found
 
 
-class _Computations(NamedTuple):
-  """Computations of a `tff.federated_aggregate` that keeps the first value."""
-
-  zero: tff.Computation
-  keep: tff.Computation
-  report: tff.Computation
-
-
 def _none() -> exchange_lib.First:
   return exchange_lib.First(
     tf.constant(False), tf.constant(0.0), tf.constant(0.0)
   )
 
 
-def _computations(kind: tff.Type) -> _Computations:
+def first(measured: structures.Placed) -> structures.Placed:
+  """Returns the first client's valid measurement, at the server.
+
+  Called inside a federated computation. The runtimes aggregate clients in the
+  cohort's order.
+
+  Args:
+    measured: The results of `FirstStep`, at clients.
+  """
+  kind = measured.type_signature.member
+
   @tff.tensorflow.computation(kind, kind)
   def keep(
     earlier: exchange_lib.First, later: exchange_lib.First
@@ -120,17 +121,5 @@ def _computations(kind: tff.Type) -> _Computations:
   def report(kept: exchange_lib.First) -> exchange_lib.First:
     return kept
 
-  return _Computations(tff.tensorflow.computation(_none), keep, report)
-
-
-def first(measured: structures.Placed) -> structures.Placed:
-  """Returns the first client's valid measurement, at the server.
-
-  Called inside a federated computation. The runtimes aggregate clients in the
-  cohort's order.
-
-  Args:
-    measured: The results of `FirstStep.of_client`, at clients.
-  """
-  zero, keep, report = _computations(measured.type_signature.member)
+  zero = tff.tensorflow.computation(_none)
   return tff.federated_aggregate(measured, zero(), keep, keep, report)

@@ -45,7 +45,6 @@ class FullGradient(client_function.ClientFunction[tuple[()], _SoFar]):
 
   model: local_model.Model
   client_weighting: str
-  objective = None
 
   def begin(
     self,

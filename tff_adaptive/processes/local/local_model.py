@@ -8,7 +8,7 @@ loop over batches as `carry`, which is empty for the former.
 import abc
 import collections
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, NamedTuple, Optional, Protocol, TypeVar, Union
+from typing import Any, Generic, NamedTuple, Optional, TypeVar, Union
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -52,17 +52,6 @@ Carry = TypeVar('Carry')
 _Result = TypeVar('_Result')
 
 
-class RepresentationRequest(Protocol):
-  """What an objective requires of a model.
-
-  Attributes:
-    needs_representation: Whether the objective's term uses the input of the
-      model's last layer.
-  """
-
-  needs_representation: bool
-
-
 class LocalModel(abc.ABC, Generic[Carry]):
   """A client's copy of the model, inside one TensorFlow graph.
 
@@ -72,20 +61,28 @@ class LocalModel(abc.ABC, Generic[Carry]):
 
   residuals: Sequence[adapters.Residual] = ()
 
-  def check_objective(self, objective: RepresentationRequest) -> None:
-    """Raises `UnsuitableModelError` if the model cannot serve the objective."""
-    if objective.needs_representation:
-      raise exchange_lib.UnsuitableModelError(
-        'A contrastive loss (MOON) needs a Keras model with a layer before '
-        'its last one, whose output is the representation; a '
-        'tff.learning.models.FunctionalModel has no layers.'
-      )
+  # Seeds random layers; `None` without any.
+  _seed: Optional[tf.Variable] = None
+
+  def prepare_representation(self) -> None:
+    """Makes `represent_at` usable, and that of terms.
+
+    Raises:
+      UnsuitableModelError: If the model has no representation.
+    """
+    raise exchange_lib.UnsuitableModelError(
+      'A contrastive loss (MOON) needs a Keras model with a layer before its '
+      'last one, whose output is the representation; a '
+      'tff.learning.models.FunctionalModel has no layers.'
+    )
 
   # Which examples of the batches count, bool [batch]; all if `None`.
   mask: Optional[tf.Tensor] = None
 
   def set_seed(self, seed: Callable[[], tf.Tensor]) -> None:
     """Sets the seed of random layers, for passes up to the next call."""
+    if self._seed is not None:
+      self._seed.assign(seed())
 
   def batch_size(self, batch: structures.Examples) -> tf.Tensor:
     """Counts the examples in a batch, int64 scalar."""
@@ -166,22 +163,11 @@ class _VariableLocalModel(LocalModel[tuple[()]]):
     self.residuals = getattr(self._model, 'residuals', ())
     self._represent: Optional[Callable[[structures.Examples], tf.Tensor]] = None
 
-  def check_objective(self, objective: RepresentationRequest) -> None:
-    if objective.needs_representation:
-      part = before_last_layer(self._model)
-
-      # Traced once, as models trace their forward pass: every pass of a step
-      # then has the same dropout mask.
-      @tf.function(autograph=False)
-      def represent(batch: structures.Examples) -> tf.Tensor:
-        features = part(inputs_of(batch))
-        return tf.reshape(features, [tf.shape(features)[0], -1])
-
-      self._represent = represent
-
-  def set_seed(self, seed: Callable[[], tf.Tensor]) -> None:
-    if self._seed is not None:
-      self._seed.assign(seed())
+  def prepare_representation(self) -> None:
+    # Traced once, as models trace their forward pass: every pass of a step
+    # then has the same dropout mask.
+    represent = representation_of(self._model)
+    self._represent = tf.function(represent, autograph=False)
 
   def begin(self, weights: structures.ModelWeights) -> tuple[()]:
     tf.nest.map_structure(
@@ -251,7 +237,7 @@ class _VariableLocalModel(LocalModel[tuple[()]]):
     return self._elsewhere(weights, lambda: self._representation(batch))
 
   def _representation(self, batch: structures.Examples) -> tf.Tensor:
-    assert self._represent is not None, 'check_objective comes first.'
+    assert self._represent is not None, 'prepare_representation comes first.'
     return self._represent(batch)
 
   def _elsewhere(
@@ -282,6 +268,22 @@ class _VariableLocalModel(LocalModel[tuple[()]]):
 
     tf.cond(tf.convert_to_tensor(discard), reset, lambda: None)
     return autograph.call(self._model.report_local_unfinalized_metrics)
+
+
+def representation_of(
+  model: tff.learning.models.VariableModel,
+) -> Callable[[structures.Examples], tf.Tensor]:
+  """Returns a function from batches to what `before_last_layer` makes of them.
+
+  Its results are flattened, [batch, features].
+  """
+  part = before_last_layer(model)
+
+  def represent(batch: structures.Examples) -> tf.Tensor:
+    features = part(inputs_of(batch))
+    return tf.reshape(features, [tf.shape(features)[0], -1])
+
+  return represent
 
 
 def before_last_layer(
@@ -411,7 +413,7 @@ class _FunctionalLocalModel(CarriedModel):
 
 
 def _no_representation() -> tf.Tensor:
-  # `check_objective` has refused objectives that would ask.
+  # `prepare_representation` has refused objectives that would ask.
   raise NotImplementedError('A FunctionalModel has no representation.')
 
 

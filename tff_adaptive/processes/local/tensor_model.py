@@ -92,21 +92,8 @@ class TensorModel(local_model.CarriedModel):
       tf.constant(v.numpy()) if hasattr(v, 'numpy') else v for v in values
     ]
 
-  def check_objective(
-    self, objective: local_model.RepresentationRequest
-  ) -> None:
-    if objective.needs_representation:
-      part = local_model.before_last_layer(self._model)
-
-      def represent(batch: structures.Examples) -> tf.Tensor:
-        features = part(local_model.inputs_of(batch))
-        return tf.reshape(features, [tf.shape(features)[0], -1])
-
-      self._represent = represent
-
-  def set_seed(self, seed: Callable[[], tf.Tensor]) -> None:
-    if self._seed is not None:
-      self._seed.assign(seed())
+  def prepare_representation(self) -> None:
+    self._represent = local_model.representation_of(self._model)
 
   def begin(self, weights: structures.ModelWeights) -> Carry:
     fixed = tf.nest.flatten(weights.non_trainable)
@@ -204,7 +191,7 @@ class TensorModel(local_model.CarriedModel):
     self, carry: Carry, batch: structures.Examples
   ) -> tf.Tensor:
     represent = self._represent
-    assert represent is not None, 'check_objective comes first.'
+    assert represent is not None, 'prepare_representation comes first.'
     return self._pass('represent', carry, lambda: represent(batch))
 
   def metrics(

@@ -189,17 +189,14 @@ class Trainer(client_function.ClientFunction[Begun, SoFar[Any]]):
     return constants.num_batches
 
   @property
+  def needs_representation(self) -> bool:
+    return self.objective.needs_representation
+
+  @property
   def needs_client_size(self) -> bool:
     return (
       isinstance(self.optimizer, protocol.LocalOptimizer)
       and self.optimizer.needs_client_size
-    )
-
-  @property
-  def _own_masks(self) -> bool:
-    return (
-      isinstance(self.optimizer, protocol.LocalOptimizer)
-      and self.optimizer.own_masks
     )
 
   @property
@@ -217,7 +214,7 @@ class Trainer(client_function.ClientFunction[Begun, SoFar[Any]]):
     if self.schedule is not None:
       if isinstance(self.schedule, schedules.Scheduled):
         # Its initial value is part of the state, not of the graph.
-        rate = self.schedule.of(hparams[_RATE], state.round)
+        rate = self.schedule.schedule.rate(hparams[_RATE], state.round)
       else:
         rate = tf.cast(self.schedule(state.round), tf.float32)
       hparams = collections.OrderedDict(hparams, **{_RATE: rate})
@@ -293,7 +290,8 @@ class Trainer(client_function.ClientFunction[Begun, SoFar[Any]]):
       take_step = functools.partial(autograph.call, take_step)
 
     def gradient_fn(weights: structures.FlatWeights) -> structures.FlatWeights:
-      if self._own_masks:
+      # Only rules that derive from `LocalOptimizer` call this.
+      if self.optimizer.own_masks:
         # No step has this number; a client's draws use -1.
         set_seed(-2 - num_steps)
       return local.gradients_at(after, weights, batch, term)
@@ -351,20 +349,15 @@ class Trainer(client_function.ClientFunction[Begun, SoFar[Any]]):
     steps: step_sizes.Steps,
     optimizer_state: structures.OptimizerState,
   ) -> step_sizes.Steps:
-    if isinstance(self.optimizer, protocol.LocalOptimizer):
-      step = self.optimizer.step_size(optimizer_state)
-      if step is not None:
-        return step_sizes.add(steps, step)
-    return steps
+    step = protocol.step_size_of(self.optimizer, optimizer_state)
+    return steps if step is None else step_sizes.add(steps, step)
 
   @property
   def has_step_size(self) -> bool:
     """Whether the optimizer chooses its own step sizes."""
-    if not isinstance(self.optimizer, protocol.LocalOptimizer):
-      return False
     with tf.Graph().as_default():
       state = self.optimizer.initialize(self.specs)
-      return self.optimizer.step_size(state) is not None
+      return protocol.step_size_of(self.optimizer, state) is not None
 
   def finish(
     self,

@@ -184,7 +184,7 @@ class ClientBatches(data.ClientDatasets):
       return self._clients.arrays, order
     rows, bounds = self._raw(client_id)
     if bounds is None:
-      order = self._recipe.order(_count(rows), seed)
+      order = self._recipe.order(tf.nest.flatten(rows)[0].shape[0], seed)
     else:
       examples = self._recipe.order(len(bounds) - 1, seed)
       order = np.concatenate(
@@ -248,10 +248,9 @@ class ClientBatches(data.ClientDatasets):
     functions = self._functions
     sizes = {client: len(order) for client, (_, order) in drawn.items()}
     most = sum(sizes.values()) * self._row_bytes
-    at_once = self._as_lists and most <= _COHORT_BYTES
-    if self._recipe.augment_fn is not None and not all(sizes.values()):
-      at_once = False  # A client without rows has no batch to augment.
-    if not at_once:
+    # A client without rows has no batch to augment.
+    can_augment = self._recipe.augment_fn is None or all(sizes.values())
+    if not (self._as_lists and most <= _COHORT_BYTES and can_augment):
       return [
         functions.stream(_take(*own), self._seed_of(client, round_number))
         for client, own in drawn.items()
@@ -380,15 +379,12 @@ def _as_array(tensor: Any) -> Any:
   return np.asarray(tensor)
 
 
-def _take(rows: Any, order: Any) -> Any:
-  """Gathers rows of each array of a structure, by indices or a slice."""
-
-  def take(array: Any) -> Any:
-    if isinstance(array, np.ndarray):
-      return array[order]
-    return array[order] if isinstance(order, slice) else tf.gather(array, order)
-
-  return tf.nest.map_structure(take, rows)
+def _take(rows: Any, order: np.ndarray) -> Any:
+  """Gathers rows of each array of a structure, by indices."""
+  return tf.nest.map_structure(
+    lambda a: a[order] if isinstance(a, np.ndarray) else tf.gather(a, order),
+    rows,
+  )
 
 
 def _take_together(drawn: Sequence[tuple[Any, Any]]) -> Any:
@@ -401,10 +397,6 @@ def _take_together(drawn: Sequence[tuple[Any, Any]]) -> Any:
   if all(rows is shared for rows, _ in drawn):
     return _take(shared, np.concatenate([order for _, order in drawn]))
   return tf.nest.map_structure(_concatenated, *(_take(*own) for own in drawn))
-
-
-def _count(rows: structures.Structure) -> int:
-  return int(tf.nest.flatten(rows)[0].shape[0])
 
 
 def _concatenated(*arrays: Any) -> Any:

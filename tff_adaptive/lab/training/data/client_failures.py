@@ -46,18 +46,17 @@ class Finding:
 
 def examine(dataset: data_lib.Batches) -> Finding:
   """Reads all of a client's batches, for errors and non-finite values."""
-  finite, count = True, 0
+  finite, count, error = True, 0, None
   try:
     for batch in dataset:
       count += 1
       for tensor in tf.nest.flatten(batch):
         if tensor.dtype.is_floating:
           finite &= bool(tf.reduce_all(tf.math.is_finite(tensor)))
-  except tf.errors.OpError as e:
-    return Finding(errors.reason(e), count == 0, finite)
-  except errors.RunError as e:  # Of a reference, whose client cannot be read.
-    return Finding(str(e).rstrip('.'), count == 0, finite)
-  return Finding(None, count == 0, finite)
+  # A reference, whose client cannot be read, raises `RunError`.
+  except (tf.errors.OpError, errors.RunError) as e:
+    error = errors.reason(e)
+  return Finding(error, count == 0, finite)
 
 
 def explain(error: BaseException) -> str:
@@ -184,7 +183,10 @@ class ClientFailureHandler:
           error.__cause__, (tf.errors.ResourceExhaustedError, MemoryError)
         ):
           raise error
-        self._failed[cohort[error.client_index]] = explain(error)
+        client = cohort[error.client_index]
+        if client in self._failed:
+          raise error  # It fails without data, too.
+        self._failed[client] = explain(error)
       known = len(self._failed)
       if known == len(cohort):
         raise errors.RunError(

@@ -141,10 +141,8 @@ def nbytes(tensors: structures.Structure) -> int:
   return total
 
 
-def takes_seed(preprocess_fn: Optional[Callable[..., Any]]) -> bool:
+def takes_seed(preprocess_fn: Callable[..., Any]) -> bool:
   """Returns whether a task's preprocessing function accepts `seed`."""
-  if preprocess_fn is None:
-    return False
   try:
     return 'seed' in inspect.signature(preprocess_fn).parameters
   except (TypeError, ValueError):  # A callable without a signature.
@@ -232,7 +230,7 @@ class ClientDatasets:
     self,
   ) -> Callable[[structures.Structure, tf.Tensor], tf.data.Dataset]:
     """Builds a function from raw examples and a seed to batches."""
-    preprocess_fn = self._preprocess_fn
+    preprocess_fn = self._preprocess_fn or (lambda dataset, seed=None: dataset)
     if self._tensors:
       raw_spec = tf.nest.map_structure(
         lambda s: tf.TensorSpec([None, *s.shape], s.dtype),
@@ -243,15 +241,12 @@ class ClientDatasets:
       raw_spec = tf.data.DatasetSpec(self._element_spec)
       to_dataset = lambda dataset: dataset
 
-    if preprocess_fn is None or takes_seed(preprocess_fn):
+    if takes_seed(preprocess_fn):
 
       def prepare(
         raw: structures.Structure, seed: tf.Tensor
       ) -> tf.data.Dataset:
-        dataset = to_dataset(raw)
-        if preprocess_fn is None:
-          return dataset
-        return preprocess_fn(dataset, seed=seed)
+        return preprocess_fn(to_dataset(raw), seed=seed)
 
       return preprocessing.traced_on_host(
         prepare, [raw_spec, tf.TensorSpec([2], tf.int64)]

@@ -48,10 +48,10 @@ class Parts:
     evaluator: The evaluator of the model.
     clients: The training clients, with their data.
     splits: The validation and test splits.
+    goal: The metric that rounds are compared by.
     participation: The clients that answer in each round; `None` if all do
       without delay.
     ledger: The privacy accountant; `None` for a run without privacy.
-    goal: The metric that rounds are compared by.
     directions: Whether higher is better, for metrics where this is known.
     client_tests: The per-client tests of the trained model; `None` without.
   """
@@ -63,9 +63,9 @@ class Parts:
   evaluator: evaluator_lib.Evaluator
   clients: data_lib.Clients
   splits: validation.Splits
+  goal: early_stopping_lib.Goal
   participation: Optional[availability.Participation] = None
   ledger: Optional[accounting.Ledger] = None
-  goal: early_stopping_lib.Goal = early_stopping_lib.NO_GOAL
   directions: Mapping[str, bool] = dataclasses.field(default_factory=dict)
   client_tests: Optional[client_tests_lib.ClientTests] = None
 
@@ -74,10 +74,8 @@ class Parts:
     sources = [s for s in (self.ledger, self.participation) if s is not None]
     return {k: v for s in sources for k, v in s.columns(number).items()}
 
-  def keeper_of_best(self, folder: files.RunFolder) -> Optional[best.Best]:
-    """Builds the hook that saves the best round; `None` without a goal."""
-    if self.goal is early_stopping_lib.NO_GOAL:
-      return None
+  def keeper_of_best(self, folder: files.RunFolder) -> best.Best:
+    """Builds the hook that saves the best round."""
     group = self.goal.column.partition('/')[0]
     return best.Best(
       folder.checkpoints,
@@ -155,7 +153,7 @@ class Clock:
     if 'aggregate' not in self.spent:  # Then it is in `train`.
       parts.remove('aggregate')
     return {
-      'seconds': round(self.total, 6),
+      'seconds': round(time.perf_counter() - self._start, 6),
       **{f'seconds/{what}': round(self.spent[what], 6) for what in parts},
     }
 
@@ -163,11 +161,6 @@ class Clock:
     """Adds the seconds of each phase to totals by phase, in place."""
     for what, seconds in self.spent.items():
       totals[what] += seconds
-
-  @property
-  def total(self) -> float:
-    """Seconds since the clock was created."""
-    return time.perf_counter() - self._start
 
 
 def charge(
@@ -261,7 +254,7 @@ class Training:
       [
         self._progress,
         self._early_stopping,
-        *([] if self._best is None else [self._best]),
+        self._best,
         *(hooks_lib.Guarded(h, say) for h in hooks),
       ]
     )
@@ -468,13 +461,11 @@ class Training:
   def _save(self) -> None:
     self._folder.check_owned()
     # Both first: a checkpoint requires the rows and the best model so far.
-    if self._best is not None:
-      self._best.write()
+    self._best.write()
     sums = self._records.sync(self._done)
     self._checkpoints.save(self._rounds.program_state, self._done, sums)
     self._saved = self._done
-    if self._best is not None:
-      self._best.prune(self._done)
+    self._best.prune(self._done)
 
   def _save_last_round(self) -> None:
     """Saves the last complete round, unless it is saved already."""

@@ -130,10 +130,9 @@ class Availability(Participation):
       'virtual/dropped': len(drawn) - len(answers),
       'virtual/late': len(answers) - len(counted),
     }
-    if self._system_model.timed:
-      columns |= {ROUND_SECONDS: round(over, 6)}
     cohort = [drawn[place] for place in sorted(p for _, p in counted)]
     if self._system_model.timed:
+      columns[ROUND_SECONDS] = round(over, 6)
       columns[MOST_WORK] = max((amounts[c] for c in cohort), default=0)
     return RoundParticipation(cohort, columns)
 

@@ -193,6 +193,24 @@ def test_data_that_cannot_be_read_where_clients_train(build):
   assert 'corrupted record at 12' in said[0]
 
 
+class _Failing:
+  """Rounds whose first client fails, whatever its data."""
+
+  pooled = False
+
+  def run(self, cohort, datasets):
+    raise runtime.ClientFailure('its own code', 0)
+
+
+def test_a_client_that_fails_without_data_ends_the_run(build):
+  here, _, said = build()
+  guard = client_failures.ClientFailureHandler(
+    _Failing(), here._clients, most=None, say=said.append
+  )
+  with pytest.raises(runtime.ClientFailure, match='its own code'):
+    _run(guard, 'sound', 'single')
+
+
 def test_more_than_the_limit_ends_the_run(build):
   guard, _, _ = build(most=2)
   assert _run(guard, 'sound', 'nan', 'raising')['clients/failed'] == 1

@@ -185,6 +185,31 @@ def test_a_metric_that_starts_above_zero_sees_one_batch_after_another():
   assert evaluator.evaluate(weights(0), batches)['order'] == 2**6 - 1
 
 
+def small_model(layers, shape):
+  return tff.learning.models.from_keras_model(
+    tf.keras.Sequential([tf.keras.layers.InputLayer(shape), *layers]),
+    loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    input_spec=(
+      tf.TensorSpec([None, *shape], tf.float32),
+      tf.TensorSpec([None], tf.int32),
+    ),
+  )
+
+
+def test_models_that_random_numbers_do_not_suit():
+  layers = tf.keras.layers
+  # Undefined below -1, and too short for a kernel of 3.
+  logarithm = [layers.Lambda(tf.math.log1p), layers.Dense(2)]
+  lengths = [
+    layers.Conv1D(4, 3),
+    layers.GlobalAveragePooling1D(),
+    layers.Dense(2),
+  ]
+  for model, shape in ((logarithm, [8]), (lengths, [None, 8])):
+    evaluator = evaluation.Evaluator(lambda m=model, s=shape: small_model(m, s))
+    assert not evaluator.not_sums
+
+
 def test_an_error_in_a_batch_is_raised():
   _, batches = many_batches(20)
   wrong = {**batches[3], 'x': batches[3]['x'][:, :1]}

@@ -26,6 +26,8 @@ _PASSED = (
   'threads',
   'devices',
   'population',
+  'vectorize_clients',
+  'jit_compile',
 )
 
 

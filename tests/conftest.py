@@ -85,11 +85,12 @@ def pytest_runtest_setup(item):
 
 @functools.cache
 def _has_worker():
+  from tff_adaptive import runtime  # pylint: disable=g-import-not-at-top
   from tff_adaptive.runtime import tff_names  # pylint: disable=g-import-not-at-top
 
   try:
     tff_names.worker_binary_path()
-  except FileNotFoundError:
+  except runtime.RuntimeFailure:
     return False
   return True
 

@@ -57,11 +57,7 @@ class ModelError(errors.SettingsError, TypeError):
   """Raised for a model of Keras that cannot run in TFF's graphs."""
 
 
-def _is_keras_2(model_class: type) -> bool:
-  return issubclass(model_class, tf.Module)
-
-
-if not _is_keras_2(tf.keras.Model):
+if not issubclass(tf.keras.Model, tf.Module):
   raise Keras3Error(
     'tff_adaptive needs Keras 2, as TensorFlow Federated does, but tf.keras '
     f'is Keras {tf.keras.__version__}: set TF_USE_LEGACY_KERAS=1 before '

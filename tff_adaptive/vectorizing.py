@@ -19,9 +19,9 @@ _FOR_XLA = contextvars.ContextVar('for_xla', default=False)
 
 
 @contextlib.contextmanager
-def for_xla() -> Iterator[None]:
-  """Makes `over_clients` choose operations that XLA compiles well."""
-  token = _FOR_XLA.set(True)
+def for_xla(chosen: bool = True) -> Iterator[None]:
+  """Lets `over_clients` choose operations that XLA compiles well, or others."""
+  token = _FOR_XLA.set(chosen)
   try:
     yield
   finally:

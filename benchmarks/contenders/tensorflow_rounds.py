@@ -134,7 +134,8 @@ def _plain(options):
 
   def run():
     for x, y in batches:
-      step(x, y)
+      last = step(x, y)
+    last.numpy()  # Waits for a GPU.
 
   return run, lambda: _mean_loss(options, model)
 
@@ -142,6 +143,7 @@ def _plain(options):
 def make(options):
   name = options.contender
   if name == 'plain':
+    tf.config.experimental.enable_tensor_float_32_execution(False)
     return _plain(options)
   if name in ('tff_reduce', 'tff_iterator'):
     runtime.set_native_context()
@@ -150,6 +152,8 @@ def make(options):
   runtime.set_in_process_context(
     max_concurrent_clients=options.threads,
     devices=options.devices and options.devices.split(','),
+    vectorize_clients=options.vectorize_clients,
+    jit_compile=options.jit_compile,
   )
   if name == 'tff_in_process':
     return _federated(options, _tff_process(options, iterator=False))

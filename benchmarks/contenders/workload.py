@@ -42,6 +42,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(f'--{name}', type=int)
   parser.add_argument('--rounds', type=int, help='of all that are to come')
   parser.add_argument('--devices', help='of the clients, with commas between')
+  for name in ('vectorize_clients', 'jit_compile'):
+    parser.add_argument(f'--{name}', default='auto')
   parser.add_argument('--shuffle', action='store_true')
   parser.add_argument(
     '--population',

@@ -327,7 +327,7 @@ def test_rows_of_common_tensors_are_copied_for_a_gpu(monkeypatch):
     (2, 1, 1 << 20, [10, 10]),
     (2, 1, 1 << 10, [20]),  # Threads do not speed up the smallest models.
     (1, 2, 1 << 10, [10, 10]),
-    (1, 1, 64 << 20, [8, 8, 4]),  # Their memory would be 10 GiB.
+    (1, 1, 64 << 20, [7, 7, 6]),  # Their memory would be 10 GiB.
     (1, 1, 1 << 40, [1] * 20),
   ],
 )
@@ -436,6 +436,64 @@ def test_xla_is_not_blamed_for_a_client_that_fails(monkeypatch, caplog):
   with pytest.raises(runtime.ClientFailure, match='Client 3 of 6'):
     _run(process, 'true', data, rounds=1, jit_compile='true')
   assert 'without XLA' not in caplog.text
+
+
+def test_clients_draw_numbers_of_their_own():
+  process = algorithms.build('fedavg', linear.model_fn)
+
+  @tff.tensorflow.computation
+  def draw():
+    return tf.random.uniform([])
+
+  @tff.federated_computation(*_types_of(process))
+  def drawn_beside(state, data):
+    return process.next(state, data), tff.federated_eval(draw, tff.CLIENTS)
+
+  runtime.set_in_process_context(vectorize_clients='true')
+  data = linear.datasets(linear.CLIENTS)
+  _, drawn = drawn_beside(process.initialize(), data)
+  assert len(set(map(float, drawn))) == len(linear.CLIENTS) > 1
+
+
+def _types_of(process):
+  return [t for _, t in process.next.type_signature.parameter.items()]
+
+
+def test_values_of_different_shapes_are_taken_one_client_at_a_time(caplog):
+  process = algorithms.build('fedavg', linear.model_fn)
+  numbers = tff.TensorType(np.float32, [None])
+
+  @tff.tensorflow.computation(numbers)
+  def add_up(values):
+    return tf.reduce_sum(values)
+
+  own_type = tff.FederatedType(numbers, tff.CLIENTS)
+
+  @tff.federated_computation(*_types_of(process), own_type)
+  def total_beside(state, data, own):
+    total = tff.federated_sum(tff.federated_map(add_up, own))
+    return process.next(state, data), total
+
+  runtime.set_in_process_context(vectorize_clients='true')
+  data = linear.datasets(linear.CLIENTS)
+  own = [np.ones(i + 1, np.float32) for i in range(len(data))]
+  _, total = total_beside(process.initialize(), data, own)
+  assert total == sum(map(len, own))
+  assert 'clients have values of different shapes' in caplog.text
+
+
+@pytest.mark.parametrize('jit_compile', ['true', 'false'])
+def test_a_cohort_without_examples_ends_nothing(caplog, jit_compile):
+  process = algorithms.build('fedavg', linear.model_fn)
+  runtime.set_in_process_context(
+    vectorize_clients='true', jit_compile=jit_compile
+  )
+  data = linear.datasets(linear.CLIENTS)
+  state = process.next(process.initialize(), [d.take(0) for d in data]).state
+  assert 'no client of the cohort has examples' in caplog.text
+  caplog.clear()
+  process.next(state, data)
+  assert 'one at a time' not in caplog.text
 
 
 def test_an_unknown_choice_is_refused():

@@ -172,7 +172,8 @@ def aggregation_seconds() -> float | None:
   far; the rest of an invocation is client training.
 
   Returns:
-    The seconds, or `None` if the context is not an in-process context.
+    The seconds, of this machine if the context is a cluster's; `None` if it is
+    native.
   """
   import tensorflow_federated as tff  # pylint: disable=g-import-not-at-top
 

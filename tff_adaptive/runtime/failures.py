@@ -1,7 +1,5 @@
 """Errors raised by execution contexts."""
 
-import os
-
 
 class RuntimeFailure(RuntimeError):
   """Raised if a runtime fails; the message says what to do.
@@ -35,23 +33,3 @@ class CannotVectorize(Exception):
 
 class UnsupportedComputationError(NotImplementedError):
   """Raised for computations that the in-process runtime cannot run."""
-
-
-class Owner:
-  """The process that created an object; guards against use after a fork.
-
-  A forked process lacks the threads that TensorFlow and gRPC started before the
-  fork, and would wait for them for ever.
-  """
-
-  def __init__(self) -> None:
-    self._pid = os.getpid()
-
-  def check(self) -> None:
-    """Raises `RuntimeFailure` in a process that was forked from the owner."""
-    if os.getpid() != self._pid:
-      raise RuntimeFailure(
-        'This process was forked from one that had used TensorFlow, in which '
-        'TensorFlow hangs: start a new process instead, as with '
-        'multiprocessing\'s "spawn", and create a context there.'
-      )

@@ -158,6 +158,7 @@ class NativeAsyncContext(tff.framework.AsyncContext):
   """
 
   def __init__(self, worker: Worker):
+    resources.check_process()
     self.worker = worker
     self._inner = tff.framework.AsyncExecutionContext(
       executor_fn=tff.framework.ResourceManagingExecutorFactory(
@@ -169,7 +170,6 @@ class NativeAsyncContext(tff.framework.AsyncContext):
     )
     self._loop = asyncio.new_event_loop()
     threading.Thread(target=self._loop.run_forever, daemon=True).start()
-    self._owner = failures.Owner()
 
   async def invoke(
     self, comp: tff.framework.ConcreteComputation, arg: values.PythonValue
@@ -186,7 +186,7 @@ class NativeAsyncContext(tff.framework.AsyncContext):
     Raises:
       RuntimeFailure: If the process was forked from the context's.
     """
-    self._owner.check()
+    resources.check_process()
     return asyncio.run_coroutine_threadsafe(self._run(comp, arg), self._loop)
 
   async def _run(
@@ -214,6 +214,11 @@ class NativeContext(tff.framework.SyncContext):
     self._async = asynchronous
     self.worker = asynchronous.worker
 
+  @property
+  def is_closed(self) -> bool:
+    """Whether the context was closed."""
+    return self.worker.is_closed
+
   def invoke(
     self, comp: tff.framework.ConcreteComputation, arg: values.PythonValue
   ) -> values.PythonValue:
@@ -239,10 +244,10 @@ def create_async(
       '`max_concurrent_clients` must be at least 1 or None (no bound), got'
       f' {max_concurrent_clients!r}.'
     )
-  try:
-    binary = tff_names.worker_binary_path()
-  except FileNotFoundError as e:
-    raise failures.RuntimeFailure(str(e)) from e
   return NativeAsyncContext(
-    Worker(default_num_clients, max_concurrent_clients or -1, binary)
+    Worker(
+      default_num_clients,
+      max_concurrent_clients or -1,
+      tff_names.worker_binary_path(),
+    )
   )

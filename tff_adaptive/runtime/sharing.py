@@ -30,17 +30,6 @@ def train_together(choice: str, received_bytes: int, on_gpu: bool) -> bool:
   return choice == 'true'
 
 
-def compiles(choice: str, on_gpu: bool) -> bool:
-  """Returns whether XLA compiles the steps of clients that train together.
-
-  Args:
-    choice: 'true', 'false', or 'auto' for a GPU alone. On a CPU compilation
-      takes seconds, which few runs get back.
-    on_gpu: Whether clients run on a GPU.
-  """
-  return on_gpu if choice == 'auto' else choice == 'true'
-
-
 def spread(work: Sequence[float], places: int) -> list[int]:
   """Assigns clients to places, the largest first, each to the least loaded.
 
@@ -121,7 +110,7 @@ def _client_values(
     parts = tff_names.structure.from_container(value)
     for index, (_, part) in enumerate(tff_names.struct_items(type_spec)):
       yield from _client_values(parts[index], part)
-  elif tff_names.has_clients(type_spec):
+  elif tff_names.is_at_clients(type_spec):
     yield value, type_spec.member
 
 

@@ -3,6 +3,7 @@
 `tff_names.py` has the other such names.
 """
 
+import functools
 import itertools
 from collections.abc import MutableMapping, Sequence
 from typing import Any, TypeAlias
@@ -95,22 +96,14 @@ def _conform_element(element: Element, type_spec: tff.Type) -> Element:
 _conforms: MutableMapping[tuple[str, int], tuple[bool, tff.Type]] = (
   cachetools.LRUCache(1024)
 )
-# Element specs by the id of the element type.
-_specs: MutableMapping[int, tuple[ElementSpec, tff.Type]] = cachetools.LRUCache(
-  1024
-)
 
 
+@functools.lru_cache(maxsize=1024)
 def _element_spec(element_type: tff.Type) -> ElementSpec:
   """Returns the element spec that graphs expect, with its Python containers."""
-  key = id(element_type)
-  if key not in _specs:
-    spec = type_conversions.type_to_py_container(
-      type_conversions.type_to_tf_structure(element_type), element_type
-    )
-    # Keeps the type alive, so that its id is not reused.
-    _specs[key] = spec, element_type
-  return _specs[key][0]
+  return type_conversions.type_to_py_container(
+    type_conversions.type_to_tf_structure(element_type), element_type
+  )
 
 
 def dataset_from_variant(

@@ -39,9 +39,12 @@ from tensorflow_federated.python.core.environments.tensorflow_frontend import (
   tensorflow_computation,
 )
 from tensorflow_federated.python.core.impl.compiler import array
+from tensorflow_federated.python.core.impl.compiler import tree_analysis
 from tensorflow_federated.python.core.impl.types import type_conversions
 from tensorflow_federated.python.core.impl.utils import tensorflow_utils
 from tensorflow_federated.python.tensorflow_libs import serialization_utils
+
+from tff_adaptive.runtime import failures
 
 # Protocol buffer messages.
 ComputationProto: TypeAlias = computation_pb2.Computation
@@ -49,7 +52,13 @@ TensorFlowProto: TypeAlias = computation_pb2.TensorFlow
 FunctionDef: TypeAlias = function_pb2.FunctionDef
 FunctionDefLibrary: TypeAlias = function_pb2.FunctionDefLibrary
 
-Struct = structure.Struct
+Struct: TypeAlias = structure.Struct
+# Names (`None` if unnamed) and types of a struct type's elements.
+struct_items = structure.to_elements
+# Converts a value to the Python containers of a type.
+to_container = type_conversions.type_to_py_container
+# Tensor names of a graph's parameter or result, in order.
+binding_names = tensorflow_utils.extract_tensor_names_from_binding
 compile_to_mergeable = mergeable_comp_compiler.compile_to_mergeable_comp_form
 compile_to_native = native_compiler.desugar_and_transform_to_native
 transform_args = tensorflow_computation.transform_args
@@ -68,6 +77,13 @@ def expand_intrinsics(
     comp.to_building_block()
   )
   return block
+
+
+_SECURE_SUMS = [
+  'federated_secure_modular_sum',
+  'federated_secure_sum',
+  'federated_secure_sum_bitwidth',
+]
 
 
 def _optimizations() -> tf.compat.v1.ConfigProto:
@@ -116,7 +132,7 @@ def worker_binary_path() -> str:
   """Returns the path of the installed TFF's C++ worker.
 
   Raises:
-    FileNotFoundError: If this installation has none.
+    RuntimeFailure: If this installation has none.
   """
   path = os.path.join(os.path.dirname(tff.__file__), 'data', 'worker_binary')
   if not os.path.isfile(path):
@@ -130,19 +146,12 @@ def worker_binary_path() -> str:
     )
   path = os.path.normpath(path)
   if not os.path.isfile(path):
-    raise FileNotFoundError(
+    raise failures.RuntimeFailure(
       f'There is no TFF worker at {path}: this installation of '
       'tensorflow-federated lacks it. Use the in-process runtime; on Linux on '
       'x86-64, `make native` or reinstalling tensorflow-federated provides it.'
     )
   return path
-
-
-def struct_items(
-  type_spec: tff.StructType,
-) -> list[tuple[str | None, tff.Type]]:
-  """Returns names (`None` if unnamed) and types of a struct type's elements."""
-  return structure.to_elements(type_spec)
 
 
 def tensor_spec(type_spec: tff.TensorType) -> tf.TensorSpec:
@@ -173,11 +182,6 @@ def check_array(value: object, type_spec: tff.TensorType) -> None:
     )
 
 
-def to_container(value: object, type_spec: tff.Type) -> object:
-  """Converts `value` to the Python containers of `type_spec`."""
-  return type_conversions.type_to_py_container(value, type_spec)
-
-
 def computation_digest(comp: tff.framework.ConcreteComputation) -> bytes:
   """Computes a key that is equal for equal computations.
 
@@ -185,16 +189,6 @@ def computation_digest(comp: tff.framework.ConcreteComputation) -> bytes:
   """
   proto = tff.framework.ConcreteComputation.get_proto(comp)
   return hashlib.sha256(proto.SerializeToString(deterministic=True)).digest()
-
-
-def literal_value(block: tff.framework.Literal) -> object:
-  """Returns the NumPy value of a literal."""
-  return block.value
-
-
-def binding_names(binding: computation_pb2.TensorFlow.Binding) -> list[str]:
-  """Returns the tensor names of a graph's parameter or result, in order."""
-  return tensorflow_utils.extract_tensor_names_from_binding(binding)
 
 
 def unpack_graph_def(proto: TensorFlowProto) -> tf.compat.v1.GraphDef:
@@ -213,24 +207,20 @@ def computation_from_proto(
 
 def contains_secure_sum(comp: tff.framework.ConcreteComputation) -> bool:
   """Returns whether a computation has a secure sum (these cannot be merged)."""
-  found = False
+  return tree_analysis.contains_called_intrinsic(
+    comp.to_building_block(), _SECURE_SUMS
+  )
 
-  def look(
-    block: tff.framework.ComputationBuildingBlock,
-  ) -> tuple[tff.framework.ComputationBuildingBlock, bool]:
-    nonlocal found
-    if isinstance(block, tff.framework.Intrinsic):
-      found = found or 'secure_sum' in block.uri or 'modular_sum' in block.uri
-    return block, False
 
-  tff.framework.transform_postorder(comp.to_building_block(), look)
-  return found
+def is_at_clients(type_spec: tff.Type) -> bool:
+  """Returns whether a type is of values at clients that are not all-equal."""
+  return (
+    isinstance(type_spec, tff.FederatedType)
+    and type_spec.placement is tff.CLIENTS
+    and not type_spec.all_equal
+  )
 
 
 def has_clients(type_spec: tff.Type | None) -> bool:
-  """Returns whether a type has a part at clients that is not all-equal."""
-  if isinstance(type_spec, tff.FederatedType):
-    return type_spec.placement is tff.CLIENTS and not type_spec.all_equal
-  if isinstance(type_spec, tff.StructType):
-    return any(has_clients(t) for _, t in struct_items(type_spec))
-  return False
+  """Returns whether a type has a part for which `is_at_clients` holds."""
+  return type_spec is not None and tff.types.contains(type_spec, is_at_clients)

@@ -1,7 +1,10 @@
 """Waiting for futures, interruptible by signals."""
 
 import concurrent.futures
+from collections.abc import Callable
 from typing import TypeVar
+
+from tff_adaptive.runtime import failures
 
 _Result = TypeVar('_Result')
 
@@ -9,19 +12,29 @@ _Result = TypeVar('_Result')
 _LONGEST_WAIT = 0.2
 
 
-def result_of(future: concurrent.futures.Future[_Result]) -> _Result:
+def result_of(
+  future: concurrent.futures.Future[_Result],
+  is_cancelled: Callable[[], bool] = lambda: False,
+) -> _Result:
   """Waits for a future's result.
 
   Python handles signals between its instructions. One that arrives when the
   main thread is about to wait for a lock is handled after the wait, which may
   never end; so each wait here is short.
 
+  Args:
+    future: The future.
+    is_cancelled: Whether to wait no longer.
+
   Raises:
+    RuntimeFailure: If waiting was cancelled.
     BaseException: The exception of the future or of a signal's handler.
   """
   while True:
     try:
       return future.result(_LONGEST_WAIT)
-    except TimeoutError:
+    except TimeoutError as e:
       if future.done():
         return future.result()  # The timeout error may be the future's own.
+      if is_cancelled():
+        raise failures.RuntimeFailure('The computation was cancelled.') from e

@@ -301,6 +301,13 @@ def test_only_datasets_that_cannot_change_are_kept(dataset, same):
   assert tff_datasets.yields_the_same_each_time(variant) == same
 
 
+def test_endless_datasets_are_not_read_ahead():
+  numbers = tf.data.Dataset.range(3).repeat().batch(2)
+  variant = tf.data.experimental.to_variant(numbers)
+  element_type = tff.TensorType(np.int64, [None])
+  assert dataset_cache._read_rows(variant, element_type) is None
+
+
 def test_no_more_batches_are_kept_than_allowed():
   cache = dataset_cache.DatasetCache(100)
   large = tf.data.Dataset.from_tensors(np.zeros(90, np.float32))

@@ -57,9 +57,9 @@ def test_the_longest_clients_begin_first_and_sums_keep_the_order(monkeypatch):
   begun = []
   submit = resources.Resources.submit
 
-  def noted(self, function, index):
-    begun.append(index)
-    return submit(self, function, index)
+  def noted(self, function, *index, **beside):
+    begun.extend(index)
+    return submit(self, function, *index, **beside)
 
   monkeypatch.setattr(resources.Resources, 'submit', noted)
 

@@ -14,6 +14,8 @@ from typing import Any, Optional, TextIO
 
 # Hides TensorFlow's log messages at startup; errors are raised regardless.
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+# Several processes, such as a sweep's, may share a GPU.
+os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
 
 from tff_adaptive import errors
 from tff_adaptive import parameters

@@ -94,7 +94,10 @@ def _describe_lockstep(settings: settings_lib.Settings, received: int) -> str:
   from tff_adaptive.runtime import sharing  # pylint: disable=g-import-not-at-top
 
   choice = settings.vectorize_clients or 'auto'
-  on_gpu = bool(tf.config.list_logical_devices('GPU'))
+  devices = settings.runtime_options.get('devices', ['GPU'])
+  on_gpu = any('GPU' in device for device in devices) and bool(
+    tf.config.list_logical_devices('GPU')
+  )
   how = 'one at a time'
   if sharing.train_together(choice, received, on_gpu):
     how = 'together, if the model allows it'

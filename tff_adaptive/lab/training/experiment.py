@@ -68,8 +68,6 @@ def set_runtime(
   """
   try:
     _set_threads(settings.threads_per_operation)
-    if settings.runtime == 'native':
-      return runtime.set_native_context(**settings.runtime_options)
     return reuse.set_context(settings.runtime, settings.runtime_options)
   except (runtime.RuntimeFailure, ValueError) as e:
     runtime.set_in_process_context()

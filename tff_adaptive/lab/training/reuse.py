@@ -144,8 +144,8 @@ def set_context(kind: str, options: Mapping[str, Any]) -> Any:
     context = _contexts.get(key)
     if context is None or context.is_closed:
       for (_, before, _), other in _contexts.items():
-        if before == 'ray':
-          other.close()  # Releases the cores of its actors.
+        if before != 'in_process':
+          other.close()  # Ends its worker, or releases its actors' cores.
       context = getattr(runtime, f'create_{kind}_context')(**options)
       _contexts[key] = context
   runtime.set_default_context(context)

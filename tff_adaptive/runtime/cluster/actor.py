@@ -87,6 +87,9 @@ class Actor:
     with contextlib.suppress(RuntimeError):
       tf.config.threading.set_inter_op_parallelism_threads(cores)
       tf.config.threading.set_intra_op_parallelism_threads(threads or cores)
+      for gpu in tf.config.list_physical_devices('GPU'):
+        # The process that started the cluster uses one of them, too.
+        tf.config.experimental.set_memory_growth(gpu, True)
     if not tf.config.list_physical_devices('GPU'):
       if cores < len(machine.cores()):
         max_concurrent_clients = max_concurrent_clients or cores

@@ -92,8 +92,3 @@ def _own_handlers() -> Iterator[None]:
     yield
   finally:
     signal.signal(signal.SIGTERM, before)
-
-
-def nodes() -> list[dict[str, Any]]:
-  """Returns the entries of `ray.nodes()` for machines that are alive."""
-  return [node for node in ray.nodes() if node['Alive']]

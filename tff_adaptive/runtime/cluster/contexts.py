@@ -43,10 +43,12 @@ from tff_adaptive.runtime.cluster import connection
 from tff_adaptive.runtime.cluster import fleet as fleet_lib
 from tff_adaptive.runtime.cluster import wire
 from tff_adaptive.runtime.engine import engine as engine_lib
+from tff_adaptive.runtime.engine import resources
 from tff_adaptive.runtime.engine import values
 
 _MAX_COMPILED = 64
-_SECONDS_BETWEEN_LOOKS = 0.2
+# Ids of this process's calls.
+_numbers = itertools.count()
 # An actor that does not stop within this time is replaced.
 _SECONDS_TO_STOP = 5.0
 
@@ -112,7 +114,6 @@ class Cluster:
       raise ValueError(
         f'`start_timeout` must be positive seconds, got {start_timeout!r}.'
       )
-    self._owner = failures.Owner()
     self.local = engine_lib.Engine(**together)
     self._retries = retries
     self._connected = connection.connect(address)
@@ -145,7 +146,7 @@ class Cluster:
       arg: Its argument.
       cancellation: Cancels the computation from another thread.
     """
-    self._owner.check()
+    resources.check_process()
     type_spec = comp.type_signature.parameter
     if not tff_names.has_clients(type_spec):
       return self.local.run(comp, arg, cancellation=cancellation)
@@ -458,7 +459,7 @@ class _Call:
     """
     running = {}
     for number, slot in assigned.items():
-      identifier = fleet_lib.next_call()
+      identifier = next(_numbers)
       reference = slot.actor.run.remote(
         identifier, sent.digest, [sent.message], argument, self.shares[number]
       )
@@ -468,7 +469,9 @@ class _Call:
       meanwhile({one.slot: one.identifier for one in running.values()})
       for number, one in running.items():
         try:
-          answer = self._wait(one.future)
+          answer = waiting.result_of(
+            one.future, lambda: self.cancellation.is_cancelled
+          )
         except ray.exceptions.RayTaskError as e:
           raise failures.RuntimeFailure(f'On {one.slot.machine}: {e}') from e
         except ray.exceptions.RayError as e:
@@ -481,14 +484,6 @@ class _Call:
       _stop(list(running.values()))  # Their results are not needed any more.
       raise
     return lost
-
-  def _wait(
-    self, future: 'concurrent.futures.Future[actor_lib.Answer]'
-  ) -> actor_lib.Answer:
-    while not concurrent.futures.wait([future], _SECONDS_BETWEEN_LOOKS).done:
-      if self.cancellation.is_cancelled:
-        raise failures.RuntimeFailure('The computation was cancelled.')
-    return future.result()
 
   def describe(
     self,
@@ -539,7 +534,7 @@ def _client_parts(value: Any, type_spec: tff.Type) -> Iterator[Any]:
   if isinstance(type_spec, tff.StructType):
     for index, (_, part) in enumerate(tff_names.struct_items(type_spec)):
       yield from _client_parts(value[index], part)
-  elif tff_names.has_clients(type_spec):
+  elif tff_names.is_at_clients(type_spec):
     yield value
 
 

@@ -2,7 +2,6 @@
 
 import collections
 import concurrent.futures
-import itertools
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -13,7 +12,6 @@ from ray.util import scheduling_strategies
 
 from tff_adaptive.runtime import failures
 from tff_adaptive.runtime.cluster import actor as actor_lib
-from tff_adaptive.runtime.cluster import connection
 from tff_adaptive.runtime.engine import resources
 
 # A lost machine does not answer, and Ray takes a while to notice.
@@ -102,7 +100,7 @@ class Fleet:
 
   def look(self) -> None:
     """Starts actors on new machines; drops machines that left the cluster."""
-    nodes = {node['NodeID']: node for node in connection.nodes()}
+    nodes = {node['NodeID']: node for node in ray.nodes() if node['Alive']}
     self._known.intersection_update(nodes)
     self._slots = [s for s in self._slots if s.node in nodes]
     for name in nodes.keys() - self._known:
@@ -235,12 +233,3 @@ class Fleet:
 
 def _machines(slots: Iterable[Slot]) -> str:
   return ', '.join(dict.fromkeys(slot.machine for slot in slots))
-
-
-# Ids of this process's calls.
-_numbers = itertools.count()
-
-
-def next_call() -> int:
-  """Returns a new call id, unique in this process."""
-  return next(_numbers)

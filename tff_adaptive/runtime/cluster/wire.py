@@ -75,12 +75,6 @@ def _array(value: Any) -> Any:
   return value
 
 
-def _is_at_clients(type_spec: tff.Type) -> bool:
-  return isinstance(type_spec, tff.FederatedType) and tff_names.has_clients(
-    type_spec
-  )
-
-
 def encode(value: Any, type_spec: tff.Type, columns: list[list[Any]]) -> Any:
   """Encodes a value.
 
@@ -104,7 +98,7 @@ def encode(value: Any, type_spec: tff.Type, columns: list[list[Any]]) -> Any:
         parts, tff_names.struct_items(type_spec), strict=True
       )
     )
-  if _is_at_clients(type_spec):
+  if tff_names.is_at_clients(type_spec):
     if not isinstance(value, (list, tuple)):
       raise TypeError(
         'Expected a list or tuple with one value per client, got'
@@ -164,7 +158,7 @@ def decode(encoded: Any, type_spec: tff.Type, columns: Iterator[Any]) -> Any:
         )
       ]
     )
-  if _is_at_clients(type_spec):
+  if tff_names.is_at_clients(type_spec):
     member = type_spec.member
     return [decode(one, member, columns) for one in next(columns)]
   if isinstance(type_spec, tff.FederatedType):
@@ -177,7 +171,7 @@ def decode(encoded: Any, type_spec: tff.Type, columns: Iterator[Any]) -> Any:
 def leave_out(
   encoded: Any, type_spec: tff.Type, is_read: Iterator[bool]
 ) -> Any:
-  """Replaces parts that a computation does not read by `values.UNREAD`.
+  """Replaces parts that a computation does not read by `values.Unread`.
 
   Args:
     encoded: The result of `encode`.
@@ -191,11 +185,11 @@ def leave_out(
         encoded, tff_names.struct_items(type_spec), strict=True
       )
     )
-  if _is_at_clients(type_spec):
+  if tff_names.is_at_clients(type_spec):
     return encoded
   if isinstance(type_spec, tff.FederatedType):
     return leave_out(encoded, type_spec.member, is_read)
-  return encoded if next(is_read) else values.UNREAD
+  return encoded if next(is_read) else values.Unread
 
 
 def copied(encoded: Any) -> Any:

@@ -1,5 +1,6 @@
 """A cache of datasets' variant tensors, and of batches of constant datasets."""
 
+import collections
 import dataclasses
 import functools
 import threading
@@ -135,6 +136,9 @@ def _rows_of_list(flat: Sequence[Sequence[tf.Tensor]]) -> ClientRows | None:
 
 def _read_rows(variant: tf.Tensor, element_type: tff.Type) -> ClientRows | None:
   """Reads the batches of a dataset, as a client does, and joins them."""
+  cardinality = int(tf.raw_ops.DatasetCardinality(input_dataset=variant))
+  if cardinality == tf.data.INFINITE_CARDINALITY:
+    return None
   batches = list(tff_datasets.flat_dataset(variant, element_type))
   if batches:
     return _rows_of_list(batches)
@@ -157,20 +161,6 @@ class _Seen:
   seen_again: bool = False
 
 
-class _FreeBytes:
-  """A budget of bytes.
-
-  An object of its own, so that finalizers do not keep the cache alive.
-  """
-
-  def __init__(self, free: int):
-    self.free = free
-
-  def take(self, size: int) -> None:
-    """Takes bytes from the budget; returns them to it if `size` is negative."""
-    self.free -= size
-
-
 class DatasetCache:
   """A cache of the variant tensors of live dataset objects.
 
@@ -188,7 +178,8 @@ class DatasetCache:
     self._entries: weakref.WeakKeyDictionary[tf.data.Dataset, _Seen] = (
       weakref.WeakKeyDictionary()
     )
-    self._budget = _FreeBytes(max_bytes)
+    # An object of its own, so that finalizers do not keep the cache alive.
+    self._memory = collections.Counter(free=max_bytes)
     self._lock = threading.Lock()
     # Clients' rows, their type and tensors: those of a cohort are often shared.
     self._flat: tuple[Any, Any, Sequence[tf.Tensor] | None] = None, None, None
@@ -200,7 +191,7 @@ class DatasetCache:
   @property
   def free_bytes(self) -> int:
     """Memory left for batches, in bytes."""
-    return self._budget.free
+    return self._memory['free']
 
   def variant(
     self, value: values.PythonValue, type_spec: tff.SequenceType
@@ -283,8 +274,8 @@ class DatasetCache:
     if rows is None:
       return
     entry.data = ClientData(lambda: variant, rows)
-    self._budget.take(size)
-    weakref.finalize(dataset, self._budget.take, -size)
+    self._memory.subtract({'free': size})
+    weakref.finalize(dataset, self._memory.update, {'free': size})
 
 
 def _of_variant(variant: tf.Tensor, type_spec: tff.SequenceType) -> ClientData:

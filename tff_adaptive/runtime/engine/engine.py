@@ -115,7 +115,7 @@ class Engine:
         'The in-process runtime accepts `tff.Computation`s, got '
         f'{type(comp).__name__}.'
       )
-    self.resources.check_process()
+    resources.check_process()
     executable, signature = self.compile(comp)
     count = signature.num_clients(argument)
     if count is None:

@@ -11,7 +11,7 @@ them, so memory does not grow with the cohort.
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import tensorflow as tf
@@ -40,21 +40,16 @@ class Tracer:
     builder: The nodes and aggregations so far.
   """
 
-  def __init__(
-    self,
-    graph_of: Callable[[tff.framework.CompiledComputation], graph_lib.Graph],
-    once: bool = False,
-  ):
+  def __init__(self, once: bool = False):
     """Creates a tracer without nodes.
 
     Args:
-      graph_of: Loads the TensorFlow graph of a building block.
       once: Whether repeated calls of a graph at the same site with the same
         inputs are merged, even if the graph draws random numbers.
     """
-    self._graph_of = graph_of
     self._once = once
     self._calls: dict[object, nodes_lib.Node] = {}
+    self._loaded: dict[bytes, graph_lib.Graph] = {}
     self.builder = builder_lib.Builder()
 
   def argument(
@@ -165,13 +160,12 @@ class Tracer:
   def _literal(
     self, block: tff.framework.Literal, site: nodes_lib.Site
   ) -> nodes_lib.Leaf:
-    value = tff_names.literal_value(block)
     spec = tff_names.tensor_spec(block.type_signature)
     return self.builder.add(
       site,
       [],
       [spec],
-      lambda inputs, wanted: [tf.constant(value, spec.dtype)],
+      lambda inputs, wanted: [tf.constant(block.value, spec.dtype)],
       'literal',
     ).leaves[0]
 
@@ -187,7 +181,7 @@ class Tracer:
         f'The in-process runtime runs TensorFlow only, got {kind!r} code (most '
         'likely of a JAX computation).'
       )
-    graph = self._graph_of(block)
+    graph = self._loaded_graph(block)
     result = block.type_signature.result
     inputs = [] if argument is None else nodes_lib.flatten(argument)
     key = (id(graph), site, tuple(inputs))
@@ -203,6 +197,24 @@ class Tracer:
         graph=graph,
       )
     return nodes_lib.pack(result, node.leaves)
+
+  def _loaded_graph(
+    self, block: tff.framework.CompiledComputation
+  ) -> graph_lib.Graph:
+    """Loads a building block's TensorFlow graph, equal ones once."""
+    key = block.proto.tensorflow.SerializeToString(deterministic=True)
+    if key not in self._loaded:
+      proto = tff_names.optimized_graph(block)
+      names = tff_names.binding_names
+      self._loaded[key] = graph_lib.Graph(
+        tff_names.unpack_graph_def(proto),
+        proto.initialize_op,
+        proto.session_token_tensor_name,
+        names(proto.parameter) if proto.HasField('parameter') else [],
+        names(proto.result),
+      )
+      self._loaded[key].cohort_form = cohorts.form_of(block)
+    return self._loaded[key]
 
   def _intrinsic(
     self,
@@ -240,7 +252,7 @@ class Executable:
       once: As in `Tracer`.
     """
     block = tff_names.expand_intrinsics(comp)
-    tracer = Tracer(_GraphLoader(), once)
+    tracer = Tracer(once)
     argument: nodes_lib.SymbolicValue | None = None
     self.arguments: list[nodes_lib.Node] = []
     if comp.type_signature.parameter is not None:
@@ -252,10 +264,14 @@ class Executable:
     for node in nodes:
       node.first_slot = self.num_slots
       self.num_slots += len(node.specs)
-    self.phases = phases.divide(nodes, tracer.builder.aggregations, self.result)
-    self.lock: contextlib.AbstractContextManager = contextlib.nullcontext()
-    if any(phase.ordered for phase in self.phases):
-      self.lock = threading.Lock()
+    self.phases = phases.Division(
+      nodes, tracer.builder.aggregations, self.result
+    ).phases()
+    self.lock: contextlib.AbstractContextManager = (
+      threading.Lock()
+      if any(phase.ordered for phase in self.phases)
+      else contextlib.nullcontext()
+    )
 
   @property
   def aggregates(self) -> bool:
@@ -280,32 +296,3 @@ class Executable:
       if node.site is nodes_lib.SERVER
       for leaf in node.leaves
     ]
-
-
-class _GraphLoader:
-  """Loads a computation's graphs, equal ones once."""
-
-  def __init__(self) -> None:
-    self._loaded: dict[bytes, graph_lib.Graph] = {}
-
-  def __call__(
-    self, block: tff.framework.CompiledComputation
-  ) -> graph_lib.Graph:
-    proto = block.proto.tensorflow
-    key = proto.SerializeToString(deterministic=True)
-    if key not in self._loaded:
-      graph = _load_graph(tff_names.optimized_graph(block))
-      graph.cohort_form = cohorts.form_of(block)
-      self._loaded[key] = graph
-    return self._loaded[key]
-
-
-def _load_graph(proto: tff_names.TensorFlowProto) -> graph_lib.Graph:
-  names = tff_names.binding_names
-  return graph_lib.Graph(
-    tff_names.unpack_graph_def(proto),
-    proto.initialize_op,
-    proto.session_token_tensor_name,
-    names(proto.parameter) if proto.HasField('parameter') else [],
-    names(proto.result),
-  )

@@ -65,17 +65,15 @@ class Fused:
   def _is_replaceable(self, leaf: nodes_lib.Leaf) -> bool:
     if leaf.spec.dtype != tf.variant:
       return False
-    uses = [
-      (node, i)
+    return all(
+      node.graph is not None and node.graph.replaceable(i)
       for node in self.nodes
       for i, source in enumerate(node.inputs)
       if source == leaf
-    ]
-    return all(
-      node.graph is not None and node.graph.replaceable(i) for node, i in uses
     )
 
-  def _function(self, of_rows: bool) -> tff_functions.FastFunction:
+  def function(self, of_rows: bool) -> tff_functions.FastFunction:
+    """Returns the function, traced once."""
     if of_rows not in self._functions:
       replaced = self.replaceable if of_rows else frozenset()
 
@@ -103,7 +101,7 @@ class Fused:
     """
     if self._constant is not None:
       return self._constant
-    function = self._function(of_rows)
+    function = self.function(of_rows)
     outputs = function(arguments, device, cancellation)
     small = (
       self.output_bytes is not None and self.output_bytes < _CONSTANT_BYTES
@@ -112,16 +110,13 @@ class Fused:
       self._constant = outputs
     return outputs
 
-  def prepare(self, of_rows: bool) -> None:
-    """Traces the function, before several threads call it."""
-    self._function(of_rows)
-
 
 class Fold:
   """All accumulations of a phase as one function of several clients' values.
 
-  Calling a function costs more than adding small values, so a call adds several
-  clients, in order; the result is the same as with single calls.
+  It runs where TensorFlow chooses: on the first GPU, if there is one. Calling a
+  function costs more than adding small values, so a call adds several clients,
+  in order; the result is the same as with single calls.
 
   Attributes:
     state: Leaves of the accumulators.
@@ -175,7 +170,6 @@ class Fold:
     totals: list[tf.Tensor],
     shared: list[tf.Tensor],
     clients: list[list[tf.Tensor]],
-    device: str,
   ) -> list[tf.Tensor]:
     """Adds clients' values to the accumulators, in order.
 
@@ -184,7 +178,6 @@ class Fold:
       totals: The accumulators, in the order of `state`.
       shared: Tensors of the attribute `shared`.
       clients: Tensors of `inputs`, a list per client.
-      device: Full name of a device; empty means TensorFlow's choice.
 
     Returns:
       The new accumulators.
@@ -197,7 +190,7 @@ class Fold:
     arguments = totals + shared
     for client in clients:
       arguments += client
-    return self._functions[count](arguments, device, cancellation)
+    return self._functions[count](arguments, '', cancellation)
 
   def over_groups(
     self,
@@ -206,7 +199,6 @@ class Fold:
     shared: list[tf.Tensor],
     groups: Sequence[tuple[int, list[tf.Tensor]]],
     order: tf.Tensor,
-    device: str,
   ) -> list[tf.Tensor]:
     """Adds groups of clients that trained together, as one sum of all.
 
@@ -218,7 +210,6 @@ class Fold:
         further rows do not count.
       order: Positions of the clients in their order, among those of all groups,
         int32.
-      device: Full name of a device; empty means TensorFlow's choice.
 
     Returns:
       The new accumulators.
@@ -231,7 +222,7 @@ class Fold:
     arguments = [*totals, *shared, order]
     for _, values in groups:
       arguments += values
-    return self._of_groups[sizes](arguments, device, cancellation)
+    return self._of_groups[sizes](arguments, '', cancellation)
 
   def _function_of_groups(
     self, sizes: Sequence[tuple[int, int]]

@@ -48,32 +48,35 @@ def _federated_aggregate(
   )
 
 
-def _map_or_apply(
+def _map(
   builder: builder_lib.Builder,
   type_spec: tff.FunctionType,
   argument: _Mapping,
   site: nodes_lib.Site,
 ) -> nodes_lib.PlacedValue:
   function, value = argument
-  if value.placement is tff.SERVER:
-    return nodes_lib.PlacedValue(
-      tff.SERVER, function(value.value, nodes_lib.SERVER), True
-    )
-  return nodes_lib.PlacedValue(
-    tff.CLIENTS, function(value.value, nodes_lib.CLIENT), False
-  )
+  return _placed(type_spec, function, value.value)
 
 
-def _map_all_equal(
+def _eval(
   builder: builder_lib.Builder,
   type_spec: tff.FunctionType,
-  argument: _Mapping,
+  argument: _Function,
   site: nodes_lib.Site,
 ) -> nodes_lib.PlacedValue:
-  # All-equal, so computed once at the server.
-  function, value = argument
+  return _placed(type_spec, argument, None)
+
+
+def _placed(
+  type_spec: tff.FunctionType,
+  function: _Function,
+  value: nodes_lib.UnplacedValue | None,
+) -> nodes_lib.PlacedValue:
+  """Applies a function at each client, or once at the server if all-equal."""
+  result = type_spec.result
+  site = nodes_lib.SERVER if result.all_equal else nodes_lib.CLIENT
   return nodes_lib.PlacedValue(
-    tff.CLIENTS, function(value.value, nodes_lib.SERVER), True
+    result.placement, function(value, site), result.all_equal
   )
 
 
@@ -86,44 +89,13 @@ def _broadcast(
   return nodes_lib.PlacedValue(tff.CLIENTS, argument.value, True)
 
 
-def _eval_at_clients(
-  builder: builder_lib.Builder,
-  type_spec: tff.FunctionType,
-  argument: _Function,
-  site: nodes_lib.Site,
-) -> nodes_lib.PlacedValue:
-  return nodes_lib.PlacedValue(
-    tff.CLIENTS, argument(None, nodes_lib.CLIENT), False
-  )
-
-
-def _eval_at_server(
-  builder: builder_lib.Builder,
-  type_spec: tff.FunctionType,
-  argument: _Function,
-  site: nodes_lib.Site,
-) -> nodes_lib.PlacedValue:
-  return nodes_lib.PlacedValue(
-    tff.SERVER, argument(None, nodes_lib.SERVER), True
-  )
-
-
-def _value_at_clients(
+def _value(
   builder: builder_lib.Builder,
   type_spec: tff.FunctionType,
   argument: nodes_lib.UnplacedValue,
   site: nodes_lib.Site,
 ) -> nodes_lib.PlacedValue:
-  return nodes_lib.PlacedValue(tff.CLIENTS, argument, True)
-
-
-def _value_at_server(
-  builder: builder_lib.Builder,
-  type_spec: tff.FunctionType,
-  argument: nodes_lib.UnplacedValue,
-  site: nodes_lib.Site,
-) -> nodes_lib.PlacedValue:
-  return nodes_lib.PlacedValue(tff.SERVER, argument, True)
+  return nodes_lib.PlacedValue(type_spec.result.placement, argument, True)
 
 
 def _zip(
@@ -148,19 +120,19 @@ def _zip(
 
 HANDLERS: dict[str, Handler] = {
   'federated_aggregate': _federated_aggregate,
-  'federated_apply': _map_or_apply,
+  'federated_apply': _map,
   'federated_broadcast': _broadcast,
-  'federated_eval_at_clients': _eval_at_clients,
-  'federated_eval_at_server': _eval_at_server,
-  'federated_map': _map_or_apply,
-  'federated_map_all_equal': _map_all_equal,
+  'federated_eval_at_clients': _eval,
+  'federated_eval_at_server': _eval,
+  'federated_map': _map,
+  'federated_map_all_equal': _map,
   'federated_secure_modular_sum': sums.modular_sum,
   'federated_secure_select': sequences.select,
   'federated_secure_sum': sums.sum_below_maximum,
   'federated_secure_sum_bitwidth': sums.sum_of_bitwidth,
   'federated_select': sequences.select,
-  'federated_value_at_clients': _value_at_clients,
-  'federated_value_at_server': _value_at_server,
+  'federated_value_at_clients': _value,
+  'federated_value_at_server': _value,
   'federated_zip_at_clients': _zip,
   'federated_zip_at_server': _zip,
   'sequence_map': sequences.sequence_map,

@@ -76,7 +76,7 @@ class Invocation:
     if threading.current_thread() is not threading.main_thread():
       self._execute()
       return
-    future = self.resources.submit_beside(self._execute)
+    future = self.resources.submit(self._execute, beside=True)
     try:
       waiting.result_of(future)
     finally:
@@ -98,11 +98,13 @@ class Invocation:
 
   def _run_server(self, fused: fused_lib.Fused) -> None:
     server = self.server
+    # Datasets' iterators follow their variants, and GPUs have none.
+    makes_datasets = any(o.spec.dtype == tf.variant for o in fused.outputs)
     try:
       outputs = fused(
         self.cancellation,
         [server[leaf.slot] for leaf in fused.inputs],
-        self.resources.server_device,
+        '/device:CPU:0' if makes_datasets else '',
       )
     except tf.errors.OpError as e:
       raise failures.RuntimeFailure(
@@ -135,7 +137,11 @@ class Invocation:
           except BaseException:
             together.cannot_compile = ''  # XLA is not to blame.
             raise
-          _logger.warning('Clients train without XLA: %s', reason)
+          _logger.log(
+            logging.WARNING if self.resources.asks_for_xla else logging.INFO,
+            'Clients train without XLA: %s',
+            reason,
+          )
           return
         # Alone, to find the client that fails.
         self._run_alone(phase)
@@ -281,7 +287,6 @@ class Invocation:
       shared,
       values,
       lockstep.numbers(order, len(order)),
-      self.resources.server_device,
     )
 
   def _kept(
@@ -291,7 +296,8 @@ class Invocation:
     outputs: dict[int, tf.Tensor],
   ) -> dict[int, nodes_lib.ClientTensors]:
     """Returns what later phases need of each client of a group."""
-    made = {s: tf.unstack(outputs[s]) for s in phase.keep if s in outputs}
+    with tf.device('/device:CPU:0'):  # One copy for all clients.
+      made = {s: tf.unstack(outputs[s]) for s in phase.keep if s in outputs}
     kept = {}
     for place, index in enumerate(group):
       local = self.clients[index]
@@ -406,22 +412,21 @@ class _ClientCalls:
     self.shared_bytes = _size(
       phase.client.shared_bytes, [t for t in shared if t is not None]
     )
-    # Slots of replaceable inputs, by position.
+    # Slots of replaceable inputs, by position; none on GPUs, where batches must
+    # be copied anyway.
     self._replaceable = {
       position: leaf.slot
       for position, leaf in enumerate(phase.client.inputs)
-      if leaf in phase.client.replaceable
+      if leaf in phase.client.replaceable and not run.resources.on_gpu
     }
-    # Not on GPUs, where batches must be copied anyway.
-    if any('GPU' in device for device in self._devices):
-      self._replaceable = {}
     self.ordered = any(
       _occurs_twice([store.get(slot) for store in run.clients])
       for _, slot in self._own
     )
     if self._outputs:
       for of_rows in {self._has_rows(store) for store in run.clients}:
-        phase.client.prepare(of_rows)
+        # Traced before several threads call it.
+        phase.client.function(of_rows)
     # Copied once per device and phase instead of once per client.
     self._shared = [shared]
     self._places = [0] * len(run.clients)
@@ -473,7 +478,6 @@ class _Accumulation:
   def __init__(self, run: Invocation, phase: phases.Phase):
     self._run = run
     self._fold = phase.fold
-    self._device = run.resources.server_device
     self._slots = [leaf.slot for leaf in phase.fold.inputs]
     self._shared = [run.server[leaf.slot] for leaf in phase.fold.shared]
     self._waiting: list[tuple[int, list[tf.Tensor]]] = []
@@ -506,7 +510,6 @@ class _Accumulation:
         self.totals,
         self._shared,
         [v for _, v in clients],
-        self._device,
       )
     except tf.errors.OpError as e:
       if len(clients) > 1:
@@ -515,7 +518,7 @@ class _Accumulation:
           self._add([client])
         return
       index, _ = clients[0]
-      raise _client_failure(e, index, self._run, self._device) from e
+      raise _client_failure(e, index, self._run, '') from e
 
 
 def _size(known: int | None, tensors: Sequence[tf.Tensor]) -> int:

@@ -5,7 +5,6 @@ batches and the phase's client function has a cohort form; otherwise clients run
 one at a time.
 """
 
-import contextlib
 import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
@@ -108,6 +107,8 @@ def joined(
   if len(shapes) > 1:
     raise failures.CannotVectorize('clients have examples of different shapes')
   ends = list(itertools.accumulate(sizes))
+  if not ends[-1]:
+    raise failures.CannotVectorize('no client of the cohort has examples')
   appended = rounded_up(ends[-1]) - ends[-1] if few_sizes else 0
   with tf.device('/device:CPU:0'):
     # In NumPy, which slices a thousand small tensors at a tenth of the time.
@@ -152,8 +153,13 @@ def blocks(count: int, output_bytes: int | None) -> list[range]:
     output_bytes: Size of one client's outputs; `None` if unknown.
   """
   most = _BLOCK_BYTES // max(1, output_bytes or _BLOCK_BYTES)
-  size = min(_MOST_IN_BLOCK, max(1, most))
+  size = _even(count, min(_MOST_IN_BLOCK, max(1, most)))
   return [range(i, min(i + size, count)) for i in range(0, count, size)]
+
+
+def _even(count: int, most: int) -> int:
+  """Returns the size of as few parts as possible, none much smaller."""
+  return -(-count // max(1, -(-count // most)))
 
 
 def groups(
@@ -181,6 +187,7 @@ def groups(
   if not tiny:
     wanted = max(wanted, min(threads, len(block) // _LEAST_IN_GROUP))
   size = min(_MOST_IN_GROUP, max(1, most), -(-len(block) // wanted))
+  size = _even(len(block), size)
   # A group takes as long as its largest client.
   ordered = sorted(block, key=lambda i: rows.begin[i] - rows.end[i])
   return [ordered[i : i + size] for i in range(0, len(ordered), size)]
@@ -189,8 +196,13 @@ def groups(
 def stacked(tensors: Sequence[tf.Tensor], size: int) -> tf.Tensor:
   """Stacks clients' tensors, and repeats the last one up to `size`."""
   padding = [tensors[-1]] * (size - len(tensors))
-  with tf.device('/device:CPU:0'):
-    return tf.stack([*tensors, *padding])
+  try:
+    with tf.device('/device:CPU:0'):
+      return tf.stack([*tensors, *padding])
+  except tf.errors.InvalidArgumentError as e:
+    raise failures.CannotVectorize(
+      'clients have values of different shapes'
+    ) from e
 
 
 def numbers(values: Sequence[int], size: int) -> tf.Tensor:
@@ -323,8 +335,7 @@ class Together:
     # Not `wrap_function`, in whose graphs Keras builds no models.
     options = dict(input_signature=specs, autograph=False)
     jit_compile = compiled_batches is not None
-    for_xla = vectorizing.for_xla if jit_compile else contextlib.nullcontext
-    with vectorizing.quietly(), for_xla():
+    with vectorizing.quietly(), vectorizing.for_xla(jit_compile):
       concrete = tf.function(body, **options).get_concrete_function()
     if jit_compile:
       # Around the function: TensorFlow vectorizes in none that is compiled.
@@ -396,17 +407,17 @@ def each(
   build: Callable[..., Sequence[tf.Tensor]] = node.build
   wanted = range(len(node.specs))
   own = [leaf for leaf in node.inputs if leaf in stacked]
-  if not own:
-    made = build([shared[leaf] for leaf in node.inputs], wanted)
-    return [tf.repeat(t[tf.newaxis], count, axis=0) for t in made]
 
   def one(values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     # Of this function's own graph, as imported graphs want their inputs.
     known = {x: tf.identity(shared[x]) for x in node.inputs if x in shared}
-    known.update(zip(own, map(tf.identity, values)))
+    known.update(zip(own, map(tf.identity, values[1:])))
     return list(build([known[leaf] for leaf in node.inputs], wanted))
 
-  return map_each(one, [stacked[leaf] for leaf in own], node.specs)
+  # The numbers of the clients, because they may share all inputs. Each still
+  # draws its own random numbers.
+  numbered = [tf.range(count), *(stacked[leaf] for leaf in own)]
+  return map_each(one, numbered, node.specs)
 
 
 def map_each(

@@ -73,28 +73,8 @@ class Phase:
     return self.server.ordered or self.client.ordered or self.fold.ordered
 
 
-def divide(
-  nodes: Sequence[nodes_lib.Node],
-  aggregations: Sequence[nodes_lib.Aggregation],
-  result: nodes_lib.SymbolicValue,
-) -> list[Phase]:
-  """Divides the nodes that a result needs into phases.
-
-  Args:
-    nodes: All nodes in topological order, with their slots.
-    aggregations: All aggregations, likewise.
-    result: The symbolic result.
-
-  Returns:
-    The phases, in order.
-  """
-  division = _Division(nodes, aggregations, result)
-  division.assign_phases()
-  return division.phases()
-
-
-class _Division:
-  """The nodes that a result needs, and the dependencies among them."""
+class Division:
+  """The nodes that a result needs, divided into phases."""
 
   def __init__(
     self,
@@ -102,6 +82,13 @@ class _Division:
     aggregations: Sequence[nodes_lib.Aggregation],
     result: nodes_lib.SymbolicValue,
   ):
+    """Assigns nodes and aggregations to phases.
+
+    Args:
+      nodes: All nodes in topological order, with their slots.
+      aggregations: All aggregations, likewise.
+      result: The symbolic result.
+    """
     self._folds = {a: [n for n in nodes if n.site is a] for a in aggregations}
     self._result_of = {a.result: a for a in aggregations}
     self._wanted = frozenset(result_leaves(result))
@@ -121,6 +108,7 @@ class _Division:
     for node in self._nodes:
       for leaf in self._dependencies(node):
         self._readers[leaf].append(node)
+    self._assign_phases()
 
   def _dependencies(self, node: nodes_lib.Node) -> Sequence[nodes_lib.Leaf]:
     """Returns the leaves that a node or an aggregation's result depends on."""
@@ -132,7 +120,7 @@ class _Division:
     )
     return [*aggregation.zero, *read]
 
-  def assign_phases(self) -> None:
+  def _assign_phases(self) -> None:
     """Assigns each node and aggregation to a phase.
 
     Nodes run as early as possible, client nodes then as late as possible: a

@@ -20,8 +20,8 @@ _Result = TypeVar('_Result')
 _CLIENTS_A_GPU = 4
 # Memory that is there; a look at how much is free takes as long as a client.
 _SMALL_BYTES = 64 << 20
-# The process whose TensorFlow runs clients, set by the first engine.
-_owner: failures.Owner | None = None
+# The process whose TensorFlow or gRPC runs clients, set by the first context.
+_owner: int | None = None
 
 
 class Resources:
@@ -30,8 +30,7 @@ class Resources:
   Attributes:
     max_concurrent_clients: Number of clients that run at once.
     devices: Names of the clients' devices.
-    server_device: Name of the server's device; empty for TensorFlow's choice,
-      which is the first GPU for ops that have a kernel there.
+    asks_for_xla: Whether clients must be compiled, and not only on a GPU.
     aggregation_seconds: Seconds spent so far on accumulating clients' values
       and on the server's computations.
   """
@@ -59,27 +58,28 @@ class Resources:
         f'{matmul_precision!r}.'
       )
     self.vectorize_clients = vectorize_clients
-    self._jit_compile = jit_compile
+    self.asks_for_xla = jit_compile == 'true'
+    self._may_compile = jit_compile != 'false'
     if max_concurrent_clients is not None and max_concurrent_clients < 1:
       raise ValueError(
         '`max_concurrent_clients` must be at least 1 or None (chosen from'
         f' cores and devices), got {max_concurrent_clients!r}.'
       )
-    self.check_process()
+    check_process()
     tff_functions.disable_dataset_function_optimization()
     machine.keep_freed_memory()
     self.devices = _check_devices(devices)
-    if self.on_gpu:
-      tf.config.experimental.enable_tensor_float_32_execution(
-        matmul_precision == 'tf32'
-      )
-    self.server_device = ''
+    # Of all GPUs: server steps and evaluations are on one, too.
+    tf.config.experimental.enable_tensor_float_32_execution(
+      matmul_precision == 'tf32'
+    )
     self._automatic = max_concurrent_clients is None
-    if max_concurrent_clients is None:
-      max_concurrent_clients = _default_concurrency(self.devices)
-    self.max_concurrent_clients = max_concurrent_clients
+    # It is above 0 if given.
+    self.max_concurrent_clients = (
+      max_concurrent_clients or _default_concurrency(self.devices)
+    )
     self._pool = concurrent.futures.ThreadPoolExecutor(
-      max_concurrent_clients, thread_name_prefix='tff_client'
+      self.max_concurrent_clients, thread_name_prefix='tff_client'
     )
     self._beside = concurrent.futures.ThreadPoolExecutor(
       thread_name_prefix='tff_server'
@@ -108,34 +108,21 @@ class Resources:
   @property
   def jit_compile(self) -> bool:
     """Whether XLA compiles the steps of clients that train together."""
-    return sharing.compiles(self._jit_compile, self.on_gpu)
+    # On a CPU compilation takes seconds, which few runs get back.
+    return self.asks_for_xla or (self._may_compile and self.on_gpu)
 
   def submit(
-    self, function: Callable[[int], _Result], index: int
-  ) -> concurrent.futures.Future[_Result]:
-    """Submits a function of a client's index to the clients' threads.
-
-    Raises:
-      RuntimeFailure: If the context was closed.
-    """
-    return self._submit(self._pool, function, index)
-
-  def submit_beside(
-    self, function: Callable[..., _Result], *arguments: Any
-  ) -> concurrent.futures.Future[_Result]:
-    """Submits a function to a thread outside of the clients' pool.
-
-    Raises:
-      RuntimeFailure: If the context was closed.
-    """
-    return self._submit(self._beside, function, *arguments)
-
-  def _submit(
     self,
-    pool: concurrent.futures.ThreadPoolExecutor,
     function: Callable[..., _Result],
     *arguments: Any,
+    beside: bool = False,
   ) -> concurrent.futures.Future[_Result]:
+    """Submits a function to the clients' threads, or to one `beside` them.
+
+    Raises:
+      RuntimeFailure: If the context was closed.
+    """
+    pool = self._beside if beside else self._pool
     try:
       return pool.submit(function, *arguments)
     except RuntimeError as e:
@@ -165,17 +152,26 @@ class Resources:
       return most
     return max(1, min(most, machine.available_memory() // each))
 
-  @staticmethod
-  def check_process() -> None:
-    """Raises `RuntimeFailure` in a fork of a process that used an engine."""
-    global _owner
-    _owner = _owner or failures.Owner()
-    _owner.check()
-
   def close(self) -> None:
     """Ends the threads."""
     for pool in (self._pool, self._beside):
       pool.shutdown(wait=False, cancel_futures=True)
+
+
+def check_process() -> None:
+  """Raises `RuntimeFailure` in a fork of a process that had a context.
+
+  A forked process lacks the threads that TensorFlow and gRPC started before the
+  fork, and would wait for them for ever.
+  """
+  global _owner
+  _owner = _owner or os.getpid()
+  if os.getpid() != _owner:
+    raise failures.RuntimeFailure(
+      'This process was forked from one that had used TensorFlow, in which '
+      'TensorFlow hangs: start a new process instead, as with '
+      'multiprocessing\'s "spawn", and create a context there.'
+    )
 
 
 def _check_devices(names: Sequence[str] | None) -> list[str]:

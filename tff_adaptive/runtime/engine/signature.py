@@ -115,13 +115,15 @@ class Signature:
     """
     for part, value in zip(self.parts, self._split_argument(argument)):
       if part.at_clients:
-        for index, (local, one) in enumerate(zip(clients, value)):
-          leaves: list[tf.Tensor] = []
-          try:
-            part.ingest(one, leaves)
-          except TypeError as e:
-            raise TypeError(f'Client {index}: {e}') from e
-          local.update(zip(part.slots, leaves))
+        # Clients' values are stacked there.
+        with tf.device('/device:CPU:0'):
+          for index, (local, one) in enumerate(zip(clients, value)):
+            leaves: list[tf.Tensor] = []
+            try:
+              part.ingest(one, leaves)
+            except TypeError as e:
+              raise TypeError(f'Client {index}: {e}') from e
+            local.update(zip(part.slots, leaves))
       else:
         leaves = []
         part.ingest(value, leaves)

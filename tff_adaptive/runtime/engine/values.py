@@ -5,7 +5,6 @@ dataset's variant tensor, and a structure a list of both.
 """
 
 import collections
-import enum
 import functools
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -28,14 +27,8 @@ Ingest: TypeAlias = Callable[[PythonValue, list[tf.Tensor]], None]
 Restore: TypeAlias = Callable[[Iterator[tf.Tensor]], PythonValue]
 
 
-class Unread(enum.Enum):
-  """Type of `UNREAD`."""
-
-  UNREAD = 0
-
-
-# Placeholder for a part of an argument that its computation does not read.
-UNREAD = Unread.UNREAD
+class Unread:
+  """Stands for a part of an argument that its computation does not read."""
 
 
 def leaf_specs(type_spec: tff.Type) -> list[tf.TensorSpec]:
@@ -72,23 +65,20 @@ def compile_ingest(
     return lambda value, out: out.append(convert(value))
   if isinstance(type_spec, tff.SequenceType):
     return lambda value, out: out.append(
-      value if value is UNREAD else variant_of(value, type_spec)
+      value if value is Unread else variant_of(value, type_spec)
     )
-  if isinstance(type_spec, tff.StructType):
-    parts = [
-      compile_ingest(element, variant_of)
-      for _, element in tff_names.struct_items(type_spec)
-    ]
-    split = compile_split(type_spec)
+  # `leaf_specs` has refused other types.
+  parts = [
+    compile_ingest(element, variant_of)
+    for _, element in tff_names.struct_items(type_spec)
+  ]
+  split = compile_split(type_spec)
 
-    def ingest(value: PythonValue, out: list[tf.Tensor]) -> None:
-      for part, element in zip(parts, split(value)):
-        part(element, out)
+  def ingest(value: PythonValue, out: list[tf.Tensor]) -> None:
+    for part, element in zip(parts, split(value)):
+      part(element, out)
 
-    return ingest
-  raise failures.UnsupportedComputationError(
-    f'The in-process runtime does not support arguments of type {type_spec}.'
-  )
+  return ingest
 
 
 def compile_split(
@@ -161,10 +151,9 @@ def _array_of(tensor: tf.Tensor) -> Any:
     return array[()]
   if array.flags.writeable:  # NumPy cannot protect bfloat16.
     return tensor.numpy()
-  if 'CPU' in tensor.device:
-    key = id(array)
-    forget = lambda _: _returned.pop(key, None)
-    _returned[key] = weakref.ref(array, forget), tensor
+  key = id(array)
+  forget = lambda _: _returned.pop(key, None)
+  _returned[key] = weakref.ref(array, forget), tensor
   return array
 
 
@@ -191,7 +180,7 @@ def compile_tensor(
       return _tensor_of(value)
     if kind is scalar:
       return tf.constant(value)
-    if value is UNREAD:
+    if value is Unread:
       return value
     if isinstance(value, tf.Variable):
       value = value.read_value()

@@ -44,11 +44,10 @@ class Reduction:
     self._first_captured = len(self._dtypes) - len(
       node.attr['Targuments'].list.type
     )
-    elements = self._dtypes[self._num_state : self._first_captured]
-    self._elements = elements
+    self._elements = self._dtypes[self._num_state : self._first_captured]
     self._element_types = dict(
-      output_types=elements,
-      output_shapes=[tf.TensorShape(None)] * len(elements),
+      output_types=self._elements,
+      output_shapes=[tf.TensorShape(None)] * len(self._elements),
     )
 
   @functools.cached_property
@@ -152,17 +151,13 @@ class Reduction:
   def _step(
     self, element: _Tensors, state: _Tensors, captured: _Tensors
   ) -> _Tensors:
-    """Computes the state after another element."""
-    return self._call_body([*state, *element, *captured])
-
-  def _call_body(self, arguments: _Tensors) -> _Tensors:
-    """Adds a call of the body to the current TensorFlow graph."""
+    """Adds a call of the body: the state after another element."""
     # Called inside the loop's graph, so captured tensors are passed by name.
     step = tf.compat.v1.GraphDef()
     step.library.CopyFrom(self._library)
     call = step.node.add(name='call', op='StatefulPartitionedCall')
     feeds = {}
-    for i, argument in enumerate(arguments):
+    for i, argument in enumerate([*state, *element, *captured]):
       placeholder = step.node.add(name=f'argument_{i}', op='Placeholder')
       placeholder.attr['dtype'].type = argument.dtype.as_datatype_enum
       call.input.append(placeholder.name)

@@ -1,12 +1,10 @@
 """Every method on every task: two rounds on made-up data.
 
 The fast suite runs a few pairs in which every method occurs, and every task but
-one. `make matrix` runs them all, which takes an hour or two, and ends with a
-table.
+one. `make matrix` runs them all, which takes an hour or two.
 """
 
 import functools
-import time
 
 import numpy as np
 import pytest
@@ -139,39 +137,13 @@ def _two_rounds(algorithm, task_name):
 
 
 def _run(algorithm, task_name):
-  """Runs a pair, or sees it refused; returns what the table says of it."""
-  begin = time.perf_counter()
+  """Runs a pair, or sees it refused."""
   refused, told = _REFUSED.get(algorithm, ((), ''))
   if task_name in refused:
     with pytest.raises(exchange.UnsuitableModelError, match=told):
       _two_rounds(algorithm, task_name)
-    return 'refused'
-  _two_rounds(algorithm, task_name)
-  return f'{time.perf_counter() - begin:.1f}'
-
-
-@pytest.fixture(name='table', scope='module')
-def _table(request):
-  """What became of each pair of the full matrix; printed at the end."""
-  table = {}
-  yield table
-  if not table:
-    return
-  columns = sorted({task for _, task in table})
-  keys = [chr(ord('a') + i) for i in range(len(columns))]
-  width = max(map(len, algorithms.names()))
-  lines = ['', 'Seconds of two rounds, building and tracing included:']
-  lines += [f'  {k} {task}' for k, task in zip(keys, columns, strict=True)]
-  lines.append(' ' * width + ''.join(f'{key:>8}' for key in keys))
-  lines += [
-    f'{a:{width}}' + ''.join(f'{table.get((a, t), ""):>8}' for t in columns)
-    for a in algorithms.names()
-  ]
-  plugins = request.config.pluginmanager
-  terminal = plugins.get_plugin('terminalreporter')
-  with plugins.get_plugin('capturemanager').global_and_fixture_disabled():
-    for line in lines:
-      terminal.write_line(line)
+  else:
+    _two_rounds(algorithm, task_name)
 
 
 def test_the_covering_pairs_leave_nothing_out():
@@ -202,7 +174,6 @@ def test_moon_is_refused_in_a_sentence(task):
 
 @pytest.mark.slow
 @pytest.mark.parametrize('algorithm, task', _ALL)
-def test_two_rounds_of_all(algorithm, task, in_process_context, table):
+def test_two_rounds_of_all(algorithm, task, in_process_context):
   del in_process_context
-  table[algorithm, task] = 'FAILED'
-  table[algorithm, task] = _run(algorithm, task)
+  _run(algorithm, task)

@@ -363,20 +363,6 @@ def test_gap_to_centralized(tmp_path):
   assert gaps['FedAvg'] == pytest.approx(gap, abs=1e-2)
 
 
-@pytest.mark.exhaustive
-def test_other_settings_have_their_own_section(tmp_path):
-  for alpha in (0.1, 1.0):
-    made_up.run(
-      tmp_path, f'a{alpha}', f'--digits_alpha={alpha}', '--total_rounds=2'
-    )
-  made_up.run(tmp_path, 'q', '--task=quadratic', '--total_rounds=3')
-  path, _ = report.write(tmp_path)
-  headings = read(path.read_text(encoding='utf-8')).headings
-  assert 'quadratic' in headings
-  assert 'digits, alpha 0.1' in headings
-  assert 'digits, alpha 1' in headings
-
-
 def test_methods_look_different_and_always_the_same():
   names = [*algorithms.names(), 'centralized']
   # As far as nine colours and four dashes go.

@@ -34,11 +34,6 @@ def test_listing_tasks_does_not_import_tensorflow():
   assert int(result.stdout) == len(tasks.names())
 
 
-def test_names_are_sorted():
-  assert tasks.names() == sorted(tasks.names())
-  assert 'digits' in tasks.names() and 'emnist_character' in tasks.names()
-
-
 @pytest.mark.parametrize('name', tasks.names())
 def test_every_task_takes_the_common_options(name):
   accepted = tasks.parameters_of(name)
@@ -75,11 +70,6 @@ def test_an_unknown_name_lists_the_tasks():
   for function in (tasks.info, tasks.parameters_of, tasks.create):
     with pytest.raises(ValueError, match=r"digits.*got 'digitz'"):
       function('digitz')
-
-
-def test_an_unknown_option_lists_the_options():
-  with pytest.raises(ValueError, match=r'digits has no option `alhpa`.*alpha'):
-    tasks.create('digits', alhpa=0.3)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import tensorflow_federated as tff
 
 from tests import helpers
 from tests import tiers
-from tff_adaptive import tff_internals
 from tff_adaptive.lab.training import initial_weights
 from tff_adaptive.lab.training.data import datasets as data
 from tff_adaptive.lab.training.evaluation import evaluator as evaluation
@@ -216,16 +215,3 @@ def test_an_error_in_a_batch_is_raised():
   evaluator = evaluation.Evaluator(helpers.task().model_fn)
   with pytest.raises((ValueError, tf.errors.OpError)):
     evaluator.evaluate(weights(0), [*batches[:3], wrong, *batches[4:]])
-
-
-def test_models_that_are_built_in_graphs_do_not_spoil_it():
-  model_fn = helpers.task().model_fn
-  evaluator = evaluation.Evaluator(model_fn)
-  with tf.Graph().as_default():
-    model_fn()
-  evaluator.leave_graph_mode()
-  points = helpers.examples(3, 7)  # A batch that it has not been traced for.
-  metrics = evaluator.evaluate(weights(0), [(points['x'], points['y'])])
-  loss, _ = by_hand(weights(0), points)
-  np.testing.assert_allclose(metrics['loss'], loss, rtol=1e-5)
-  assert not tff_internals.is_in_graph_mode(evaluator._model)

@@ -20,11 +20,6 @@ def steps(share, low=0.5, high=0.5):
   }
 
 
-def accuracy(value):
-  name = 'sparse_categorical_accuracy'
-  return {'validation/loss': 1.0, f'validation/{name}': value}
-
-
 def test_steps_that_are_all_at_their_bound():
   rows = [{}, steps(1), steps(0.9), *[steps(1.0)] * 20]
   assert watched(rows, gamma_b=0.5) == [

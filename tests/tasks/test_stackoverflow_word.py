@@ -8,6 +8,17 @@ import tensorflow_federated as tff
 import tasks
 from tasks.text import stackoverflow
 from tests.tasks import helpers
+from tff_adaptive import errors
+
+
+@pytest.mark.parametrize('name', ['stackoverflow_word', 'stackoverflow_tag'])
+def test_lists_of_counts_may_be_missing(tmp_path, name):
+  with pytest.raises(
+    errors.SettingsError, match=r'no file .*stackoverflow\.sq'
+  ):
+    tasks.check_data(name, cache_dir=str(tmp_path))
+  (tmp_path / 'stackoverflow.sqlite').touch()  # They are counted from it.
+  tasks.check_data(name, cache_dir=str(tmp_path))
 
 
 def test_the_model_is_the_papers():

@@ -128,11 +128,17 @@ class Graph:
 
   @functools.cached_property
   def has_nested_loops(self) -> bool:
-    """Whether a loop runs inside of another, as a recurrent model's does."""
+    """Whether a loop runs inside of another, as a recurrent model's does.
+
+    That of cuDNN, on GPUs, is one operation, which can't be vectorized.
+    """
     frames = rewriting.frames_of(self.graph_def)
     return any(
-      node.op == 'Enter'
-      and any(defs.node_name(x) in frames for x in node.input)
+      node.op.startswith('CudnnRNN')
+      or (
+        node.op == 'Enter'
+        and any(defs.node_name(x) in frames for x in node.input)
+      )
       for node in self.graph_def.node
     )
 

@@ -6,15 +6,15 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tasks
+from tasks.formats import data_files
 from tasks.text import stackoverflow
 from tests.tasks import helpers
-from tff_adaptive import errors
 
 
 @pytest.mark.parametrize('name', ['stackoverflow_word', 'stackoverflow_tag'])
 def test_lists_of_counts_may_be_missing(tmp_path, name):
   with pytest.raises(
-    errors.SettingsError, match=r'no file .*stackoverflow\.sq'
+    data_files.DataError, match=r'no file .*stackoverflow\.sq'
   ):
     tasks.check_data(name, cache_dir=str(tmp_path))
   (tmp_path / 'stackoverflow.sqlite').touch()  # They are counted from it.

@@ -183,6 +183,7 @@ class Measurements:
     if here and cpu:
       apart = abs(here['loss'] - cpu['loss'])
       row['equal'] = 'yes' if apart <= _TOLERANCE * abs(cpu['loss']) else 'NO'
+    self._write(self)
 
   def _time(self, model, column, memory=None, contender='in_process', **more):
     """Fills in the seconds of a round, and the memory if it has a column."""

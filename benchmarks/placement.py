@@ -5,10 +5,10 @@
 writes placement.csv, the copies between host and GPU in a client's loop, in a
 round and in a plain Keras step, costs.csv, operations, bytes and kernels of a
 step, rounds.csv, those of a round, with what published figures of three GPUs
-make of them (computed, not measured), and together.csv, the kernels of a step
-of clients that train together, and the copies and waits of their round. With
---tables it only prints the tables of docs/measurements/gpu.md from these
-files.
+make of them (computed, not measured), together.csv, the kernels of a step
+of clients that train together, and the copies and waits of their round, and
+methods.csv, the same of every method on digits. With --tables it only prints
+the tables of docs/measurements/gpu.md from these files.
 """
 
 import argparse
@@ -50,6 +50,8 @@ TOGETHER = (
   'emnist_autoencoder',
 )
 METHOD = 'fedadam'
+# Without layers of batch normalization, all of which these would send.
+_NEED_MORE = ('fedbn',)
 # In the order of what `measure` returns.
 FILES = ('placement', 'costs', 'rounds')
 
@@ -133,11 +135,15 @@ def measure(name):
   return placement, cost, row
 
 
-def measure_together(name):
+def measure_together(name, method=METHOD):
   """Returns a task's row of a round with its clients together.
 
   Launches are those of a step; copies, and loops for whose steps the host is
   waited for, are those of a round when XLA compiles it.
+
+  Args:
+    name: The task.
+    method: The method, all of whose passes over clients are added up.
   """
   import tasks
   from benchmarks.graphs import collecting
@@ -146,21 +152,36 @@ def measure_together(name):
 
   with collecting.with_cudnn():
     task = tasks.create(name, data='synthetic')
-    alone = collecting.of_round(METHOD, task.model_fn)['client']
-    graph, program, copies = collecting.of_cohort(
-      METHOD, task, _TOGETHER, _BATCH_SIZE
-    )
-  one = costs.kernels_in_loops(placing.Placed(alone, called_on_gpu=True))
-  placed = placing.Placed(graph, called_on_gpu=True)
+    alone = collecting.of_round(method, task.model_fn)
+    passes = collecting.of_cohort(method, task, _TOGETHER, _BATCH_SIZE)
+
+  def launches(graph):
+    return costs.kernels_in_loops(placing.Placed(graph, called_on_gpu=True))
+
+  of_clients = [g for what, g in alone.items() if what.startswith('client')]
+  programs = [program for _, program, _ in passes]
   return dict(
     task=name,
+    method=method,
     clients=_TOGETHER,
-    alone=_TOGETHER * one,
-    together=costs.kernels_in_loops(placed),
-    compiled=costs.kernels_of_program(program),
-    copies=copies,
-    waits=costs.waits_of_program(program),
+    alone=_TOGETHER * sum(map(launches, of_clients)),
+    together=sum(launches(graph) for graph, _, _ in passes),
+    compiled=sum(map(costs.kernels_of_program, programs)),
+    copies=sum(copies for _, _, copies in passes),
+    waits=sum(map(costs.waits_of_program, programs)),
   )
+
+
+def methods():
+  """Lists the methods whose clients train, on any model."""
+  from tff_adaptive import algorithms
+  from tff_adaptive.algorithms import methods as table
+
+  return [
+    name
+    for name in algorithms.names()
+    if table.has_clients(name) and name not in _NEED_MORE
+  ]
 
 
 def tables(folder):
@@ -231,6 +252,8 @@ def main():
       outputs.write_rows(options.output / f'{name}.csv', table)
     together = [measure_together(name) for name in TOGETHER]
     outputs.write_rows(options.output / 'together.csv', together)
+    each = [measure_together(TOGETHER[0], method) for method in methods()]
+    outputs.write_rows(options.output / 'methods.csv', each)
   print('\n'.join(tables(options.output)))
 
 

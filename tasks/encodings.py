@@ -39,7 +39,7 @@ class Encoding:
 
   Attributes:
     columns: The feature columns, in the order of a row.
-    notes: Sentences about the treatment of empty cells.
+    notes: Sentences about the features and the treatment of empty cells.
     input_spec: Spec of the argument of `encode_rows`.
     layers: Tables of words, or layers that have some, which a saved model has
       to track.

@@ -18,6 +18,7 @@ from tff_adaptive import algorithms
 from tff_adaptive import runtime
 from tff_adaptive import tff_internals
 from tff_adaptive.lab.training.evaluation import evaluator as evaluation
+from tff_adaptive.runtime.engine import lockstep
 
 GraphDef = tf.compat.v1.GraphDef
 
@@ -56,9 +57,9 @@ def of_round(
     for number, phase in enumerate(executable.phases):
       if phase.server.outputs:
         name = 'server step' if number else 'server'
-        add(name, phase.server._function(False))
+        add(name, phase.server.function(False))
       if phase.client.outputs:
-        add('client', phase.client._function(False))
+        add('client', phase.client.function(False))
       if phase.total:
         add('aggregation', phase.fold._function(1))
     return found
@@ -75,8 +76,8 @@ def of_cohort(
   task: tff.simulation.baselines.BaselineTask,
   clients: int,
   batch_size: int,
-) -> tuple[GraphDef, str, int]:
-  """Traces and compiles the function of clients that train together.
+) -> list[tuple[GraphDef, str, int]]:
+  """Traces and compiles the functions of clients that train together.
 
   Args:
     algorithm: The method.
@@ -85,29 +86,42 @@ def of_cohort(
     batch_size: That of their batches.
 
   Returns:
-    The graph, the program that XLA's CPU backend makes of it, as text, and the
+    For each pass of a round over clients, of which few methods have two: the
+    graph, the program that XLA's CPU backend makes of it, as text, and the
     number of tensors that a call copies to the device.
   """
   context = runtime.create_in_process_context()
   try:
     process = algorithms.build(algorithm, task.model_fn)
     executable, _ = context.engine.compile(process.next)
-    (together,) = (p.together for p in executable.phases if p.client.outputs)
     spec = task.datasets.element_type_structure
     rows = [
       tf.zeros([clients * batch_size, *s.shape[1:]], s.dtype)
       for s in tf.nest.flatten(spec)
     ]
-    graph = together.function(clients, batch_size, rows, None)._concrete
-    compiled = together.function(clients, batch_size, rows, _BATCHES)._concrete
-    zeros = [tf.zeros(t.shape, t.dtype) for t in compiled.inputs[: -len(rows)]]
-    program = tf.function(
-      lambda *tensors: compiled(*tensors), jit_compile=True, autograph=False
-    ).experimental_get_compiler_ir(*zeros, *rows)(stage='optimized_hlo')
-    copies = len(compiled.inputs) - len(together.shared)
-    return flat(graph), program, copies
+    return [
+      _together(phase.together, clients, batch_size, rows)
+      for phase in executable.phases
+      if phase.client.outputs
+    ]
   finally:
     context.close()
+
+
+def _together(
+  together: lockstep.Together,
+  clients: int,
+  batch_size: int,
+  rows: list[tf.Tensor],
+) -> tuple[GraphDef, str, int]:
+  graph = together.function(clients, batch_size, rows, None)._concrete
+  compiled = together.function(clients, batch_size, rows, _BATCHES)._concrete
+  zeros = [tf.zeros(t.shape, t.dtype) for t in compiled.inputs[: -len(rows)]]
+  program = tf.function(
+    lambda *tensors: compiled(*tensors), jit_compile=True, autograph=False
+  ).experimental_get_compiler_ir(*zeros, *rows)(stage='optimized_hlo')
+  copies = len(compiled.inputs) - len(together.shared)
+  return flat(graph), program, copies
 
 
 def of_evaluation(

@@ -6,10 +6,10 @@
 #   DATA=data bash results/gpu/run.sh
 #
 # From the project's folder, with CIFAR-10 in DATA. What fails is told, and the
-# next part begins.
+# next part begins. Results are in OUTPUT, runs/gpu unless given.
 set -uo pipefail
 python=${PYTHON:-.venv/bin/python}
-output=${OUTPUT:-results/gpu}
+output=${OUTPUT:-runs/gpu}
 runs=${RUNS:-runs}
 mkdir -p "$output"
 
@@ -20,6 +20,7 @@ tail -n 20 "$output/tests.txt"
 "$python" benchmarks/gpu.py --minutes=4 --output="$output"
 
 export TF_DETERMINISTIC_OPS=1
+rm -rf "$runs/gpu_one" "$runs/gpu_other"
 for name in one other; do
   "$python" main.py --total_rounds=20 --root_output_dir="$runs" \
     --experiment_name="gpu_$name" >"$output/$name.log" 2>&1

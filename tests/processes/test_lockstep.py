@@ -456,7 +456,7 @@ def test_clients_draw_numbers_of_their_own():
 
 
 def _types_of(process):
-  return [t for _, t in process.next.type_signature.parameter.items()]
+  return list(process.next.type_signature.parameter)
 
 
 def test_values_of_different_shapes_are_taken_one_client_at_a_time(caplog):

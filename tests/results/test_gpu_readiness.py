@@ -34,6 +34,12 @@ def test_compiled_clients_launch_a_tenth_of_the_kernels():
     assert int(row['compiled']) * 10 < int(row['alone']), row
 
 
+def test_no_compiled_method_waits_for_the_host():
+  rows = outputs.read_rows(_FOLDER / 'methods.csv')
+  assert [row['method'] for row in rows] == placement.methods()
+  assert {row['waits'] for row in rows} == {'0'}
+
+
 @pytest.mark.exhaustive
 def test_launches_are_counted_again():
   made = placement.measure_together('mnist_logistic')

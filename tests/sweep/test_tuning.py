@@ -15,8 +15,6 @@ from tff_adaptive.lab.report import runs
 from tff_adaptive.lab.report import sections
 from tff_adaptive.lab.sweep import flags
 from tff_adaptive.lab.sweep import launch
-from tff_adaptive.lab.sweep import study
-from tff_adaptive.lab.sweep import worker
 from tff_adaptive.lab.training.loop import stopping
 
 pytestmark = pytest.mark.usefixtures('undrawn')
@@ -256,20 +254,21 @@ def test_what_diverges_in_its_last_round_has_no_result(
   assert criterion.best_of(section.by_method)['fedavg'].seeds == '1 of 3'
 
 
-def test_repeats_are_due_when_no_worker_is_left_to_add_them(tmp_path, ran):
-  sweep = parse(
-    tmp_path,
+@pytest.mark.exhaustive
+def test_the_best_is_repeated_if_the_last_worker_has_ended(tmp_path):
+  told = [
+    '--task=quadratic',
     '--algorithm=fedavg',
-    '--axis=client_learning_rate=0.1,1',
+    '--axis=client_learning_rate=0.1,0.01',
     '--repeat_best=1,2',
-  )
-  sweep.folder.mkdir(parents=True)
-  found = study.Study(sweep)
-  found.start()
-  # A process ends after so many runs, here after the last first one.
-  worker.work(sweep, found, signals=stopping.Signals(), most_runs=2)
-  assert len(ran[0]) == 2
-  assert study.Study(sweep).left() == 2
+    '--workers=1',
+    # That a process ends after, here with the last of the first runs.
+    '--runs_per_process=2',
+  ]
+  assert main.main(['sweep', *_told(tmp_path, told)]) == 0
+  section, criterion = _section(tmp_path / 's')
+  (best,) = criterion.best_of(section.by_method).values()
+  assert best.seeds == '2'
 
 
 def _told(root, told):

@@ -7,6 +7,7 @@ import tensorflow_federated as tff
 
 from tests import helpers
 from tests import tiers
+from tff_adaptive import tff_internals
 from tff_adaptive.lab.training import initial_weights
 from tff_adaptive.lab.training.data import datasets as data
 from tff_adaptive.lab.training.evaluation import evaluator as evaluation
@@ -192,7 +193,23 @@ def small_model(layers, shape):
       tf.TensorSpec([None, *shape], tf.float32),
       tf.TensorSpec([None], tf.int32),
     ),
+    metrics=[Largest()],
   )
+
+
+class Largest(tf.keras.metrics.Metric):
+  """The largest output so far."""
+
+  def __init__(self):
+    super().__init__(name='largest')
+    self.value = self.add_weight('value', initializer='zeros')
+
+  def update_state(self, y_true, y_pred, sample_weight=None):
+    del y_true, sample_weight
+    self.value.assign(tf.maximum(self.value, tf.reduce_max(tf.abs(y_pred))))
+
+  def result(self):
+    return self.value
 
 
 def test_models_that_random_numbers_do_not_suit():
@@ -206,7 +223,7 @@ def test_models_that_random_numbers_do_not_suit():
   ]
   for model, shape in ((logarithm, [8]), (lengths, [None, 8])):
     evaluator = evaluation.Evaluator(lambda m=model, s=shape: small_model(m, s))
-    assert not evaluator.not_sums
+    assert evaluator.not_sums == ['largest']
 
 
 def test_an_error_in_a_batch_is_raised():
@@ -215,3 +232,16 @@ def test_an_error_in_a_batch_is_raised():
   evaluator = evaluation.Evaluator(helpers.task().model_fn)
   with pytest.raises((ValueError, tf.errors.OpError)):
     evaluator.evaluate(weights(0), [*batches[:3], wrong, *batches[4:]])
+
+
+def test_models_that_are_built_in_graphs_do_not_spoil_it():
+  model_fn = helpers.task().model_fn
+  evaluator = evaluation.Evaluator(model_fn)
+  with tf.Graph().as_default():
+    model_fn()
+  evaluator.leave_graph_mode()
+  points = helpers.examples(3, 7)  # A batch that it has not been traced for.
+  metrics = evaluator.evaluate(weights(0), [(points['x'], points['y'])])
+  loss, _ = by_hand(weights(0), points)
+  np.testing.assert_allclose(metrics['loss'], loss, rtol=1e-5)
+  assert not tff_internals.is_in_graph_mode(evaluator._model)

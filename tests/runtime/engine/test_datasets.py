@@ -305,7 +305,17 @@ def test_endless_datasets_are_not_read_ahead():
   numbers = tf.data.Dataset.range(3).repeat().batch(2)
   variant = tf.data.experimental.to_variant(numbers)
   element_type = tff.TensorType(np.int64, [None])
-  assert dataset_cache._read_rows(variant, element_type) is None
+  assert dataset_cache._read_rows(variant, element_type, lambda: False) is None
+
+
+def test_datasets_whose_end_is_unknown_are_read_until_cancelled():
+  numbers = tf.data.Dataset.range(3).repeat().filter(lambda x: x > 0).batch(2)
+  variant = tf.data.experimental.to_variant(numbers)
+  looks = iter([False] * 5 + [True])
+  with pytest.raises(runtime.RuntimeFailure, match='was cancelled'):
+    dataset_cache._read_rows(
+      variant, tff.TensorType(np.int64, [None]), lambda: next(looks)
+    )
 
 
 def test_no_more_batches_are_kept_than_allowed():

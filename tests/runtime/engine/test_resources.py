@@ -52,7 +52,7 @@ for devices in (['CPU:0'], ['CPU:1', '/device:CPU:2']):
       devices=devices, max_concurrent_clients=2)
   used = collections.Counter()
   client = context.engine.compile(compute)[0].phases[0].client
-  inner = client._function(False)
+  inner = client.function(False)
   call = type(inner).__call__
   def spy(self, arguments, device, cancellation, call=call, inner=inner):
     outputs = call(self, arguments, device, cancellation)

@@ -95,7 +95,7 @@ def _describe_lockstep(settings: settings_lib.Settings, received: int) -> str:
 
   choice = settings.vectorize_clients or 'auto'
   devices = settings.runtime_options.get('devices', ['GPU'])
-  on_gpu = any('GPU' in device for device in devices) and bool(
+  on_gpu = any('GPU' in device.upper() for device in devices) and bool(
     tf.config.list_logical_devices('GPU')
   )
   how = 'one at a time'

@@ -140,10 +140,18 @@ def scalars(values: Mapping[str, Any]) -> dict[str, Any]:
   return found
 
 
+def _words_of(metric: str) -> tuple[str, str]:
+  """Returns a metric's name, and the same without numbers.
+
+  Keras numbers its default names, 'precision_1', and values by class have a
+  column each, 'f1_score_1_0'.
+  """
+  return metric, re.sub(r'(_\d+)+$', '', metric)
+
+
 def _known(name: str) -> Optional[bool]:
   """Returns whether higher is better, by a name without a group."""
-  # Keras numbers its default names: 'precision_1'.
-  for word in (name, re.sub(r'_\d+$', '', name)):
+  for word in _words_of(name):
     if word in _HIGHER:
       return True
     if word in _LOWER:
@@ -167,8 +175,7 @@ def higher_is_better(
   if name is None:
     return False
   metric = name.rpartition('/')[2]
-  # Metrics with a value a class have a column each, such as f1_0.
-  for word in (name, metric, re.sub(r'(_\d+)+$', '', metric)):
+  for word in (name, *_words_of(metric)):
     if given and word in given:
       return given[word]
   return _known(metric)

@@ -58,10 +58,8 @@ class HookReleaseManager(tff.program.ReleaseManager[Any, int]):
       key: The round.
     """
     found = await tff.program.materialize_value(value)
-    if dataclasses.is_dataclass(found) and not isinstance(found, type):
-      found = dataclasses.asdict(found)
     row: dict[str, Any] = {'round': int(key)}
-    for path, leaf in tree.flatten_with_path(found):
+    for path, leaf in tree.flatten_with_path(_plain(found)):
       number = np.asarray(leaf)
       if not number.shape and number.dtype.kind in 'biuf':
         row['/'.join(map(str, path)) or 'value'] = number[()]
@@ -80,3 +78,12 @@ class HookReleaseManager(tff.program.ReleaseManager[Any, int]):
         reason=None if error is None else str(error),
       )
     )
+
+
+def _plain(value: Any) -> Any:
+  """Converts dataclasses to dictionaries, recursively."""
+  if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    return {
+      f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)
+    }
+  return value

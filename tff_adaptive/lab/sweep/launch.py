@@ -227,6 +227,8 @@ class _Workers:
 
   def _fill(self) -> bool:
     """Starts processes while runs are left; returns whether any are running."""
+    if not self._running:
+      self._study.add_repeats()  # The last worker may have ended before it did.
     free = [k for k in range(len(self._shares)) if k not in self._running]
     most = self._study.left() - len(self._running) if free else 0
     for share in free[: max(most, 0)]:

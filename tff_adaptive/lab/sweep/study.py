@@ -13,6 +13,7 @@ import json
 import math
 import os
 import random
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Optional
@@ -77,6 +78,7 @@ class Study:
     self._rule = scores.RULES[sweep.select]
     self._points = {point.name: point for point in sweep.points}
     self._repeated = 0
+    self._refused = False
     self._us = [machine.boot(), os.getpid()]
     storage = sweep.options['storage']
     self._shared = storage is not None
@@ -316,8 +318,7 @@ class Study:
     return max(trials - drawn, 0)
 
   def left(self) -> int:
-    """Adds repeats that are due; returns how many runs wait or are running."""
-    self.add_repeats()
+    """Returns how many runs can be started now, or are running."""
     rows = self._rows()
     unfinished = sum(r.status not in outcomes.OVER for r in rows.values())
     return unfinished + self._to_draw(rows)
@@ -383,8 +384,11 @@ class Study:
       try:
         point = self._sweep.space.draw(trial)
         is_new = point.name not in rows
-      except errors.SettingsError:
+      except errors.SettingsError as e:
         is_new = False  # Values that contradict each other.
+        if not self._refused:
+          print(f'The search passes over, for example: {e}', file=sys.stderr)
+        self._refused = True
       self._repeated = 0 if is_new else self._repeated + 1
       if self._repeated >= _MOST_REPEATED:
         # In the study, as other processes wait for what is left to draw.

@@ -143,8 +143,8 @@ def set_context(kind: str, options: Mapping[str, Any]) -> Any:
   with _lock:
     context = _contexts.get(key)
     if context is None or context.is_closed:
-      for (_, before, _), other in _contexts.items():
-        if before != 'in_process':
+      for (pid, before, _), other in _contexts.items():
+        if pid == os.getpid() and before != 'in_process':
           other.close()  # Ends its worker, or releases its actors' cores.
       context = getattr(runtime, f'create_{kind}_context')(**options)
       _contexts[key] = context

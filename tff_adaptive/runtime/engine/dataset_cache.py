@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_adaptive.runtime import failures
 from tff_adaptive.runtime import rows as rows_lib
 from tff_adaptive.runtime import tff_datasets
 from tff_adaptive.runtime.engine import values
@@ -66,14 +67,16 @@ class ClientData:
     self,
     make_dataset: Callable[[], tf.Tensor],
     known_rows: ClientRows | None,
-    read_rows: Callable[[], ClientRows | None] = lambda: None,
+    read_rows: Callable[
+      [Callable[[], bool]], ClientRows | None
+    ] = lambda is_cancelled: None,
   ):
     """Builds nothing yet.
 
     Args:
       make_dataset: Returns the variant tensor of a dataset.
       known_rows: As the attribute.
-      read_rows: Reads the rows otherwise; `None` if there are none.
+      read_rows: As the method, otherwise.
     """
     self.known_rows = known_rows
     self._make_dataset = make_dataset
@@ -97,10 +100,16 @@ class ClientData:
     )
     return packed.pack_from(packed.begin)
 
-  @property
-  def rows(self) -> ClientRows | None:
-    """The rows of the batches; `None` if they have none of one size."""
-    return self.known_rows or self._read_rows()
+  def read_rows(self, is_cancelled: Callable[[], bool]) -> ClientRows | None:
+    """Returns the rows of the batches; `None` if they have none of one size.
+
+    Args:
+      is_cancelled: Whether to read no further batch.
+
+    Raises:
+      RuntimeFailure: If reading was cancelled.
+    """
+    return self.known_rows or self._read_rows(is_cancelled)
 
   @property
   def count(self) -> int:
@@ -134,12 +143,18 @@ def _rows_of_list(flat: Sequence[Sequence[tf.Tensor]]) -> ClientRows | None:
   return ClientRows(components, 0, sum(sizes), max(1, sizes[0]))
 
 
-def _read_rows(variant: tf.Tensor, element_type: tff.Type) -> ClientRows | None:
+def _read_rows(
+  variant: tf.Tensor, element_type: tff.Type, is_cancelled: Callable[[], bool]
+) -> ClientRows | None:
   """Reads the batches of a dataset, as a client does, and joins them."""
   cardinality = int(tf.raw_ops.DatasetCardinality(input_dataset=variant))
   if cardinality == tf.data.INFINITE_CARDINALITY:
     return None
-  batches = list(tff_datasets.flat_dataset(variant, element_type))
+  batches = []
+  for batch in tff_datasets.flat_dataset(variant, element_type):
+    if is_cancelled():
+      raise failures.RuntimeFailure('The computation was cancelled.')
+    batches.append(batch)
   if batches:
     return _rows_of_list(batches)
   components = tff_datasets.no_rows(element_type)
@@ -179,7 +194,7 @@ class DatasetCache:
       weakref.WeakKeyDictionary()
     )
     # An object of its own, so that finalizers do not keep the cache alive.
-    self._memory = collections.Counter(free=max_bytes)
+    self._free = collections.Counter(bytes=max_bytes)
     self._lock = threading.Lock()
     # Clients' rows, their type and tensors: those of a cohort are often shared.
     self._flat: tuple[Any, Any, Sequence[tf.Tensor] | None] = None, None, None
@@ -191,7 +206,7 @@ class DatasetCache:
   @property
   def free_bytes(self) -> int:
     """Memory left for batches, in bytes."""
-    return self._memory['free']
+    return self._free['bytes']
 
   def variant(
     self, value: values.PythonValue, type_spec: tff.SequenceType
@@ -274,8 +289,8 @@ class DatasetCache:
     if rows is None:
       return
     entry.data = ClientData(lambda: variant, rows)
-    self._memory.subtract({'free': size})
-    weakref.finalize(dataset, self._memory.update, {'free': size})
+    self._free.subtract({'bytes': size})
+    weakref.finalize(dataset, self._free.update, {'bytes': size})
 
 
 def _of_variant(variant: tf.Tensor, type_spec: tff.SequenceType) -> ClientData:

@@ -137,11 +137,7 @@ class Invocation:
           except BaseException:
             together.cannot_compile = ''  # XLA is not to blame.
             raise
-          _logger.log(
-            logging.WARNING if self.resources.asks_for_xla else logging.INFO,
-            'Clients train without XLA: %s',
-            reason,
-          )
+          _logger.warning('Clients train without XLA: %s', reason)
           return
         # Alone, to find the client that fails.
         self._run_alone(phase)
@@ -162,6 +158,7 @@ class Invocation:
         [c[together.data.slot] for c in self.clients],
         few_sizes=self._compiles(together),
         only_own=self.resources.on_gpu,
+        is_cancelled=lambda: self.cancellation.is_cancelled,
       )
     except failures.CannotVectorize as e:
       phase.alone_because = '' if str(e) in phase.said else str(e)

@@ -62,6 +62,7 @@ def joined(
   data: Sequence[dataset_cache.ClientData],
   few_sizes: bool = False,
   only_own: bool = False,
+  is_cancelled: Callable[[], bool] = lambda: False,
 ) -> Rows:
   """Joins the rows of several clients.
 
@@ -70,13 +71,15 @@ def joined(
     few_sizes: Whether to append rows, so that few numbers of rows occur.
     only_own: Whether to leave out other clients' rows of common tensors, as for
       a GPU, to which the rows are copied.
+    is_cancelled: Whether to read no further batch of datasets.
 
   Raises:
+    RuntimeFailure: If reading was cancelled.
     CannotVectorize: If their batches are not known or have other sizes.
   """
   found = []
   for variant in data:
-    rows = variant.rows
+    rows = variant.read_rows(is_cancelled)
     if rows is None:
       raise failures.CannotVectorize(
         'the batches of a client are not known beforehand'

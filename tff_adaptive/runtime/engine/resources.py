@@ -30,7 +30,6 @@ class Resources:
   Attributes:
     max_concurrent_clients: Number of clients that run at once.
     devices: Names of the clients' devices.
-    asks_for_xla: Whether clients must be compiled, and not only on a GPU.
     aggregation_seconds: Seconds spent so far on accumulating clients' values
       and on the server's computations.
   """
@@ -58,8 +57,7 @@ class Resources:
         f'{matmul_precision!r}.'
       )
     self.vectorize_clients = vectorize_clients
-    self.asks_for_xla = jit_compile == 'true'
-    self._may_compile = jit_compile != 'false'
+    self._jit_compile = jit_compile
     if max_concurrent_clients is not None and max_concurrent_clients < 1:
       raise ValueError(
         '`max_concurrent_clients` must be at least 1 or None (chosen from'
@@ -109,7 +107,9 @@ class Resources:
   def jit_compile(self) -> bool:
     """Whether XLA compiles the steps of clients that train together."""
     # On a CPU compilation takes seconds, which few runs get back.
-    return self.asks_for_xla or (self._may_compile and self.on_gpu)
+    return self._jit_compile == 'true' or (
+      self._jit_compile == 'auto' and self.on_gpu
+    )
 
   def submit(
     self,

@@ -63,7 +63,7 @@ class Goal:
     return value >= self.target if self.rises else value <= self.target
 
 
-# The goal of a run that compares no rounds and has no target.
+# Compares no rounds, and has no target.
 NO_GOAL = Goal('', rises=False)
 _BY_LOSS = Goal('validation/loss', rises=False)
 _DIRECTIONS = {'max': True, 'min': False}

@@ -7,6 +7,7 @@ output.
 """
 
 import dataclasses
+import math
 from typing import Any, Optional
 
 import tensorflow as tf
@@ -65,7 +66,7 @@ def build(
   x = layers.Dropout(0.2)(x)
   model = tf.keras.Model(tokens, layers.Dense(num_classes, name='head')(x))
   if weights_dir is not None:
-    _load(embeddings, blocks, size, weights_dir)
+    _load(embeddings, blocks, weights_dir)
   return model
 
 
@@ -120,49 +121,43 @@ class _Block(tf.keras.layers.Layer):
     return self.norm_2(x + self.dropout(self.dense_2(self.dense_1(x))))
 
 
-def _load(embeddings: Any, blocks: Any, size: Size, weights_dir: str) -> None:
+def _load(embeddings: Any, blocks: Any, weights_dir: str) -> None:
   """Loads all weights of the encoder."""
   path = data_files.find(weights_dir, '*.safetensors', 'weights')
   arrays = data_files.read_safetensors(path)
   # Some checkpoints have the bare encoder, others a model that contains it.
   prefix = 'distilbert.' if any(n.startswith('distil') for n in arrays) else ''
-  heads, each = size.heads, size.width // size.heads
 
   def get(name: str, *shape: Any) -> Any:
     return data_files.take(arrays, f'{prefix}{name}', shape, path)
 
-  def set_norm(norm: Any, name: str) -> None:
-    norm.gamma.assign(get(f'{name}.weight', size.width))
-    norm.beta.assign(get(f'{name}.bias', size.width))
-
-  def set_dense(dense: Any, name: str, inputs: Any, outputs: Any) -> None:
-    # Files have the transpose, [outputs, inputs].
-    dense.kernel.assign(get(f'{name}.weight', outputs, inputs).T)
-    dense.bias.assign(get(f'{name}.bias', outputs))
+  def load(name: str, weight: tf.Variable, bias: tf.Variable) -> None:
+    shape = [math.prod(bias.shape)]
+    if weight.shape.rank > 1:
+      shape.append(math.prod(weight.shape) // shape[0])
+    # Files have the transpose, [outputs, inputs]; Keras divides by heads.
+    weight.assign(get(f'{name}.weight', *shape).T.reshape(weight.shape))
+    bias.assign(get(f'{name}.bias', shape[0]).reshape(bias.shape))
 
   words = embeddings.words.embeddings
   words.assign(get('embeddings.word_embeddings.weight', *words.shape))
   name = 'embeddings.position_embeddings.weight'
   known = arrays.get(f'{prefix}{name}')
-  length = embeddings.positions.shape[0]
+  length, width = embeddings.positions.shape
   rows = length if known is None else max(length, len(known))
-  embeddings.positions.assign(get(name, rows, size.width)[:length])
-  set_norm(embeddings.norm, 'embeddings.LayerNorm')
+  embeddings.positions.assign(get(name, rows, width)[:length])
+  load('embeddings.LayerNorm', *embeddings.norm.weights)
   for i, block in enumerate(blocks):
-    layer = f'transformer.layer.{i}'
-    # In Keras' order: kernel and bias of query, key, value and output.
-    variables = iter(block.attention.weights)
-    for which in ('q_lin', 'k_lin', 'v_lin', 'out_lin'):
-      kernel = get(f'{layer}.attention.{which}.weight', *[size.width] * 2).T
-      bias = get(f'{layer}.attention.{which}.bias', size.width)
-      if which == 'out_lin':
-        kernel = kernel.reshape(heads, each, size.width)
-      else:
-        kernel = kernel.reshape(size.width, heads, each)
-        bias = bias.reshape(heads, each)
-      next(variables).assign(kernel)
-      next(variables).assign(bias)
-    set_norm(block.norm_1, f'{layer}.sa_layer_norm')
-    set_dense(block.dense_1, f'{layer}.ffn.lin1', size.width, size.hidden)
-    set_dense(block.dense_2, f'{layer}.ffn.lin2', size.hidden, size.width)
-    set_norm(block.norm_2, f'{layer}.output_layer_norm')
+    # Kernel and bias of query, key, value and output.
+    attention = block.attention.weights
+    for name, variables in (
+      ('attention.q_lin', attention[:2]),
+      ('attention.k_lin', attention[2:4]),
+      ('attention.v_lin', attention[4:6]),
+      ('attention.out_lin', attention[6:]),
+      ('sa_layer_norm', block.norm_1.weights),
+      ('ffn.lin1', block.dense_1.weights),
+      ('ffn.lin2', block.dense_2.weights),
+      ('output_layer_norm', block.norm_2.weights),
+    ):
+      load(f'transformer.layer.{i}.{name}', *variables)

@@ -111,6 +111,8 @@ import tensorflow as tf
 from tensorflow.python.framework import load_library
 load_library.load_pluggable_device_library(sys.argv[1])
 import tasks
+import tensorflow_federated as tff
+from tff_adaptive import runtime
 from tff_adaptive.lab.training.data import batches
 from tff_adaptive.lab.training.data import datasets
 assert tf.config.list_physical_devices('GPU')
@@ -131,6 +133,11 @@ for clients in (
     assert all('CPU' in tensor.device for tensor in found[0])
     found = found.dataset()
   print(device(found), clients.num_examples(client, 1) > 0)
+# What a computation returns, where only the server is on the GPU.
+runtime.set_in_process_context(devices=['CPU:0'])
+made = tff.tensorflow.computation(lambda: tf.data.Dataset.range(1))()
+short = tf.config.experimental.tensor_float_32_execution_enabled()
+print(device(made), not short)
 made = tf.function(lambda: tf.data.Dataset.range(1))()
 print(device(made))
 """
@@ -146,7 +153,7 @@ def test_clients_are_read_on_the_host(tmp_path):
     check=True,
   )
   # The last shows that the pretended device would have had them.
-  assert done.stdout.split() == [*['CPU:0', 'True'] * 3, 'GPU:0']
+  assert done.stdout.split() == [*['CPU:0', 'True'] * 4, 'GPU:0']
 
 
 def test_the_lists_can_tell():

@@ -56,4 +56,5 @@ def reason(error: BaseException) -> str:
     lines = [line for line in lines if not places.match(line)][-1:]
   # TensorFlow adds the graph location before and after the message.
   told = re.sub(r'^\{\{.*?\}\}\s*|\s*\[(Op:|\[\{\{).*$', '', lines[0])
-  return re.sub(r'^assertion failed: \[(.*)\]$', r'\1', told).rstrip('.')
+  told = re.sub(r'^assertion failed: \[(.*)\]$', r'\1', told)
+  return told.removeprefix('] [').rstrip('.')

@@ -970,7 +970,8 @@ def _keras_2_metrics(
   if metrics is None:
     return None
   if all(map(_has_all_variables, metrics)):
-    return list(metrics)
+    # A metric that was made outside cannot be used in graphs.
+    return list(map(_maker, metrics))
   x, y, _ = masking.parts_of(input_spec)
   outputs = keras_model(tf.nest.map_structure(_zeros, x), training=False)
   specs = y, tf.nest.map_structure(tf.TensorSpec.from_tensor, outputs)

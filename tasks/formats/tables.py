@@ -258,7 +258,10 @@ def read(path: pathlib.Path, names: Names) -> Examples:
     whole = whole.iloc[kept].reset_index(drop=True)
   for name in (client, names.time):
     if name in whole.columns and (empty := whole[name].isna()).any():
-      _wrong(f'{where(empty)}, column {name!r}', 'it is empty.')
+      _wrong(
+        f'{where(empty)}, column {name!r}',
+        'it is empty (NA, null and the like count as empty).',
+      )
   if client in whole.columns:
     odd = whole[client].map(lambda cell: isinstance(cell, _NO_WORD))
     if odd.any():

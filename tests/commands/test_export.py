@@ -189,6 +189,11 @@ def test_exported_model_predicts_as_the_run_did(tmp_path, capsys):
       '--evaluate_clients=all',
       '--evaluate_clients_under_dp',
     ],
+    [
+      '--evaluate_clients=all',
+      '--finetune_epochs=1',
+      '--finetune_learning_rate=0.1',
+    ],
     ['--asynchronous', '--client_devices=cross_silo'],
     ['--algorithm=fedada2_blended', '--lora_rank=2'],
     ['--algorithm=centralized'],

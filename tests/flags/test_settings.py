@@ -86,6 +86,9 @@ def test_difference_is_shown():
   assert '--total_rounds was 200, now 9' in message
   assert '--task' not in message
   settings.check_same(before, before, pathlib.Path('folder'))
+  unset = {**before, 'alpha': None}
+  for one, other in ((unset, before), (before, unset)):
+    settings.check_same(one, other, pathlib.Path('folder'))
 
 
 def test_flags_that_only_one_of_two_runs_has():

@@ -129,6 +129,13 @@ def test_a_loss_that_takes_no_weights_is_named():
     model().forward_pass(_batch('dict', _W))
 
 
+@pytest.mark.parametrize('version', [2, 3])
+def test_a_metric_may_be_an_object(version):
+  metric = _library(version).metrics.MeanAbsoluteError(name='mae')
+  found = _round(version, 'tuple', _W, 'false', metrics=[metric])
+  np.testing.assert_allclose(found, _transcribed(_W), rtol=1e-5)
+
+
 class _Largest(tf.keras.metrics.Mean):
   def update_state(self, y_true, y_pred):
     return super().update_state(tf.reduce_max(y_pred - y_true))

@@ -11,6 +11,7 @@ import pytest
 
 import main
 from tests import made_up
+from tff_adaptive.lab.recording import metric_names
 from tff_adaptive.lab.report import compare
 from tff_adaptive.lab.report import page
 from tff_adaptive.lab.report import runs as results
@@ -233,6 +234,30 @@ def test_a_run_that_its_sweep_lost_is_not_finished_alone_either(tmp_path):
   for given in ([tmp_path], folders):
     found, _ = compare.find(given)
     assert [run.finished for run in found] == [False, True]
+
+
+def test_an_axis_of_one_value_is_told(tmp_path):
+  settings = ['--algorithm=fedprox', '--proximal_strength=0.3']
+  made_up.run(tmp_path / 'runs', 'a', *settings, '--total_rounds=2')
+  axes = ('algorithm', 'proximal_strength')
+  sweeps.write(
+    tmp_path, sweeps.SweepRecord('train_loss', shared=False, axes=axes)
+  )
+  (section,) = sections.sections(compare.find([tmp_path])[0])
+  ((configuration,),) = section.by_method.values()
+  assert section.words_of(configuration).endswith('proximal strength 0.3')
+
+
+def test_the_run_that_knows_a_metrics_direction_decides(tmp_path):
+  for name, told in (('a', {}), ('b', {'my_error': False})):
+    folder = made_up.run(tmp_path, name, '--total_rounds=2')
+    table = folder / 'metrics.csv'
+    table.write_text(table.read_text().replace(made_up.METRIC, 'my_error'))
+    hparams = json.loads((folder / 'hparams.json').read_text())
+    hparams['metric_directions'] = metric_names.as_words(told)
+    (folder / 'hparams.json').write_text(json.dumps(hparams))
+  (section,) = sections.sections(compare.find([tmp_path])[0])
+  assert section.rises is False
 
 
 @pytest.mark.parametrize('names', ['ab', 'ba'])

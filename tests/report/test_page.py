@@ -5,6 +5,7 @@ import html.parser
 import json
 import os
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -361,6 +362,22 @@ def test_gap_to_centralized(tmp_path):
   gaps = {row[0].split()[0]: float(row[place]) for row in rows[1:3]}
   gap = 100 * (means['c'] - means['f'])
   assert gaps['FedAvg'] == pytest.approx(gap, abs=1e-2)
+
+
+def test_pictures_and_tables_of_an_earlier_report_go(tmp_path):
+  made_up.run(tmp_path, 'one', '--total_rounds=2')
+  report.write(tmp_path)
+  (tmp_path / 'tables' / 'own.csv').write_text('')
+  other = made_up.run(tmp_path, 'other', '--task=quadratic', '--total_rounds=2')
+  report.write(tmp_path)
+  tables = {path.stem for path in (tmp_path / 'tables').iterdir()}
+  assert tables == {'1_results', '2_results', 'own'}
+  shutil.rmtree(other)
+  report.write(tmp_path)
+  tables = {path.stem for path in (tmp_path / 'tables').iterdir()}
+  assert tables == {'results', 'own'}
+  figures = [path.name for path in (tmp_path / 'figures').iterdir()]
+  assert figures and not any(name[0].isdigit() for name in figures)
 
 
 def test_methods_look_different_and_always_the_same():

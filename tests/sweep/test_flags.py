@@ -59,7 +59,7 @@ def test_values_that_are_no_file_names(tmp_path):
 def sizes_of(known, paper, names):
   """Counts the points of a paper's grids, by name."""
   return {
-    name: sum(len(b.points()) for b in known[f'{paper}/{name}'])
+    name: sum(len(list(b.points())) for b in known[f'{paper}/{name}'])
     for name in names
   }
 
@@ -100,7 +100,7 @@ def test_a_grid_tunes_what_the_preset_trains(grid, preset):
   block = grids.of_paper(grid)[0]
   folder = '/'.join(grid.split('/')[:2])
   told = flags_lib.Flags().parse([f'--preset={folder}/{preset}']).settings
-  tuned = flags_lib.Flags().resolve(block.points()[0]).settings
+  tuned = flags_lib.Flags().resolve(next(block.points())).settings
   differs = {
     flag
     for flag, value in told.identity.items()
@@ -170,7 +170,8 @@ def test_first_and_last_point_of_every_paper_grid_are_experiments():
       if block in seen:
         continue
       seen.append(block)
-      for flags in (block.points()[0], block.points()[-1]):
+      points = list(block.points())
+      for flags in (points[0], points[-1]):
         settings = parser.parse(flags).settings
         assert settings.algorithm == block.fixed['algorithm'], name
   assert len(seen) > 80

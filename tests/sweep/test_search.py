@@ -39,19 +39,23 @@ def ran_fixture(monkeypatch):
   return ran
 
 
+_METHOD = '--algorithm=fedavg'
+
+
+def _told(root):
+  return [
+    _METHOD,
+    '--total_rounds=27',
+    '--rounds_per_eval=1',
+    '--clients_per_round=2',
+    '--experiment_name=s',
+    f'--root_output_dir={root}',
+    '--workers=0',
+  ]
+
+
 def parse(root, *arguments):
-  return flags.parse(
-    [
-      '--algorithm=fedavg',
-      '--total_rounds=27',
-      '--rounds_per_eval=1',
-      '--clients_per_round=2',
-      '--experiment_name=s',
-      f'--root_output_dir={root}',
-      '--workers=0',
-      *arguments,
-    ]
-  )
+  return flags.parse([*_told(root), *arguments])
 
 
 def go(root, *arguments):
@@ -199,6 +203,35 @@ def test_a_search_passes_over_values_that_contradict_each_other(tmp_path, ran):
   # fedex needs the mean.
   assert {row.flags['aggregator'] for row in rows} == {'mean', 'median'}
   assert len(rows) == 3 == len(ran)
+
+
+@pytest.mark.parametrize('first', ['adam', 'sgd'])
+def test_values_that_suit_some_combination_may_come_first(tmp_path, ran, first):
+  other = 'sgd' if first == 'adam' else 'adam'
+  axes = [
+    f'--axis=client_optimizer={first},{other}',
+    '--axis=algorithm=scaffold,fedavg',
+    '--axis=client_learning_rate=0.01..0.1',
+  ]
+  arguments = [*axes, '--search=random', '--trials=4']
+  sweep = flags.parse([a for a in _told(tmp_path) + arguments if a != _METHOD])
+  rows = launch.run(sweep, stream=io.StringIO())
+  assert len(rows) == 4
+  arguments[0] = f'--axis=client_optimizer={first},lamb'
+  with pytest.raises(errors.SettingsError, match="'lamb'"):
+    flags.parse([a for a in _told(tmp_path) + arguments if a != _METHOD])
+
+
+def test_a_search_takes_further_seeds(tmp_path, ran):
+  search = [
+    '--axis=client_learning_rate=0.01..0.1',
+    '--search=random',
+    '--trials=2',
+  ]
+  assert len(go(tmp_path, *search, '--axis=seed=0,1')) == 4
+  rows = go(tmp_path, *search, '--axis=seed=0,1,2')
+  assert len(rows) == 6 == len(ran)
+  assert len({row.settings['client_learning_rate'] for row in rows}) == 2
 
 
 def test_seeds_of_64_bits_draw_points_of_a_sequence(tmp_path, ran):

@@ -357,3 +357,24 @@ def test_hooks_are_told_of_the_end_even_if_a_stop_cannot_be_saved(
     training.run(settings, say=lambda _: None, hooks=[Stopper()])
   [(status, reason)] = ends
   assert status == 'failed' and 'disk is full' in reason
+
+
+@pytest.mark.parametrize(
+  'error', [training.Stopped(), errors.RunError('no network')]
+)
+def test_a_hook_that_fails_at_the_end_is_told_and_ends_nothing(
+  tmp_path, capsys, error
+):
+  ends = []
+
+  class Last(hooks.Hook):
+    def end(self, event):
+      ends.append(event.status)
+      raise error
+
+  settings = training.settings(
+    task='quadratic', total_rounds=1, root_output_dir=str(tmp_path)
+  )
+  result = training.run(settings, hooks=[Last()])
+  assert len(result.rows) == 2 and ends == ['finished']
+  assert f'At the end of the run: {error}' in capsys.readouterr().out

@@ -134,7 +134,8 @@ def main(arguments: Sequence[str]) -> int:
     print(errors.of_exit(e), file=sys.stderr)
     return 1
   except KeyboardInterrupt:
-    print('Interrupted before training started.', file=sys.stderr)
+    when = ' before training started' if command == 'train' else ''
+    print(f'Interrupted{when}.', file=sys.stderr)
     return 128 + signal.SIGINT
 
 

@@ -153,7 +153,9 @@ def settings_of(
     'validation_split': 'test',
     'num_validation_examples': -1,
     **known,
-    'evaluate_clients_under_dp': 'evaluate_clients' in known,
+    # Of private runs, which it is no part of.
+    'evaluate_clients_under_dp': {'evaluate_clients', 'dp_sampling'}
+    <= known.keys(),
     'runtime': 'in_process',  # Nothing is trained.
     'root_output_dir': str(run.path.parent),
     'experiment_name': run.path.name,

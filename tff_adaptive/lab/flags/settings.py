@@ -216,15 +216,14 @@ def check_same(
     )
   if grows:
     before = {**before, 'total_rounds': total}
-  missing = object()
 
   def words(value: Any) -> Any:
-    return 'not set' if value is missing or value is None else f'{value}'
+    return 'not set' if value is None else f'{value}'
 
   differences = []
   for flag in dict.fromkeys([*before, *now]):
-    old, new = before.get(flag, missing), now.get(flag, missing)
-    if old != new and not (old is missing and new is None):
+    old, new = before.get(flag), now.get(flag)
+    if old != new:
       differences.append(f'--{flag} was {words(old)}, now {words(new)}')
   if differences:
     raise errors.SettingsError(

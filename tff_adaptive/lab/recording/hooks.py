@@ -105,7 +105,7 @@ class Hook:
   """The base class of listeners to a run; by default all methods do nothing.
 
   A caller's hook may raise `errors.RunError` to end the run, or
-  `training.Stopped(signal.SIGTERM)` to save and stop it. Any other exception
+  `training.Stopped` to save and stop it. Any other exception
   is reported in one sentence, and the run continues without the hook.
 
   Example:

@@ -193,7 +193,7 @@ def table(
       finished.
   """
   runs = list(named.values())
-  ranked = ranked and all(run.finished for run in runs)
+  ranked = ranked and len(runs) > 1 and all(run.finished for run in runs)
   each = [sections.Configuration(r.method, r.settings, [r]) for r in runs]
   criterion = sections.Criterion(rule, runs[0].metric, runs[0].rises)
   columns = [

@@ -32,6 +32,8 @@ SETTING = (
   'client_dropout',
   'model',
 )
+# Of the axes of a sweep, those that a method's name tells.
+_OF_METHOD = ('algorithm', 'client_optimizer', 'server_optimizer', 'preset')
 _RATES = ('client_learning_rate', 'server_learning_rate', 'server_adaptivity')
 
 
@@ -263,6 +265,14 @@ class Section:
         seen = {repr(c.settings.get(flag)) for c in configurations}
         if len(seen) > 1 and flag not in SETTING:
           names[flag] = None
+      # Axes of which a method has one value, which others may not have.
+      names |= {
+        axis: None
+        for c in configurations
+        for run in c.runs
+        for axis in (run.sweep.axes if run.sweep else ())
+        if axis not in (*SETTING, *results.SEEDS, *_OF_METHOD)
+      }
     return list(names)
 
 
@@ -310,7 +320,7 @@ def sections(runs: Sequence[results.Run]) -> list[Section]:
       method: [_configuration(method, same) for same in configurations.values()]
       for method, configurations in methods_.items()
     }
-    metric, rises = next(
+    metric, rises = max(
       (
         (run.metric, run.rises)
         for configurations in by_method.values()
@@ -318,7 +328,9 @@ def sections(runs: Sequence[results.Run]) -> list[Section]:
         for run in c.runs
         if run.metric
       ),
-      (None, False),
+      # The first one whose direction is known.
+      key=lambda found: found[1] is not None,
+      default=(None, False),
     )
     result.append(Section(dict(setting), by_method, metric, rises))
   return result

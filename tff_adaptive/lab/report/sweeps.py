@@ -10,6 +10,7 @@ import dataclasses
 import io
 import json
 import pathlib
+from collections.abc import Sequence
 from typing import Optional
 
 from tff_adaptive.lab.recording import files
@@ -32,11 +33,13 @@ class SweepRecord:
     shared: Whether the sweep uses a --storage that other machines may share.
     tuned_on: The seed that configurations are selected on, excluded from
       results; `None` if all seeds are equal.
+    axes: The flags that are axes of the sweep.
   """
 
   select: str
   shared: bool
   tuned_on: Optional[int] = None
+  axes: Sequence[str] = ()
 
 
 def table_path(folder: pathlib.Path) -> pathlib.Path:
@@ -77,6 +80,7 @@ def read(folder: pathlib.Path) -> Optional[SweepRecord]:
       str(found['select']),
       bool(found['shared']),
       None if tuned_on is None else int(tuned_on),
+      tuple(map(str, found.get('axes', ()))),
     )
 
 

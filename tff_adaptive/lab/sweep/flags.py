@@ -158,6 +158,7 @@ class Sweep:
       each method is repeated on other seeds; `None` if all seeds are equal.
     space: What a search draws from.
     select: The name of the rule that selects configurations.
+    axes: The flags that are axes.
   """
 
   folder: pathlib.Path
@@ -167,6 +168,7 @@ class Sweep:
   tuned_on: Optional[int] = None
   space: Optional[grids.Space] = None
   select: str = scores.DEFAULT
+  axes: Sequence[str] = ()
 
   @property
   def trials(self) -> int:
@@ -258,6 +260,7 @@ def parse(arguments: Sequence[str]) -> Sweep:
     tuned_on=int(seeds[0]) if seeds else None,
     space=space if searches else None,
     select=options['select'] or scores.default_rule(p.identity for p in points),
+    axes=sorted({axis for block in space.blocks for axis in block.axes}),
   )
 
 

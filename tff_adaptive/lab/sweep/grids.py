@@ -13,7 +13,7 @@ import json
 import math
 import pathlib
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Optional
 
 from tff_adaptive import errors
@@ -25,6 +25,8 @@ from tff_adaptive.lab.report import runs
 
 Flags = dict[str, str]
 _LONGEST_NAME = 180
+# Combinations in which a search looks for one that takes a value.
+_MOST_TRIED = 200
 # What the files hold is said in README.md beside them.
 _PAPERS = pathlib.Path(__file__).with_name('paper_grids')
 
@@ -60,12 +62,10 @@ class Block:
   axes: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
   own: Collection[str] = ()
 
-  def points(self) -> list[Flags]:
-    """Returns all combinations; the last axis changes fastest."""
-    return [
-      {**self.fixed, **dict(zip(self.axes, values, strict=True))}
-      for values in itertools.product(*self.axes.values())
-    ]
+  def points(self) -> Iterator[Flags]:
+    """Yields all combinations; the last axis changes fastest."""
+    for values in itertools.product(*self.axes.values()):
+      yield {**self.fixed, **dict(zip(self.axes, values, strict=True))}
 
 
 class Parser:
@@ -416,7 +416,7 @@ class Space:
     """Returns the points of a drawn configuration on the other seeds."""
     block = self._block_of(flags)
     seeds = {k: v for k, v in block.axes.items() if k in runs.SEEDS}
-    others = Block({}, seeds).points()[1:]
+    _, *others = Block({}, seeds).points()
     return [self.point({**flags, **other}, block)[0] for other in others]
 
   def _block_of(self, flags: Mapping[str, str]) -> Block:
@@ -426,15 +426,34 @@ class Space:
       if all(flags.get(k, v) == v for k, v in block.fixed.items())
     )
 
-  def _samples(self) -> Iterator[tuple[Block, Flags]]:
-    """Yields flags that between them have every value and end of every axis."""
+  def _samples(self) -> Iterator[tuple[Block, Iterable[Flags]]]:
+    """Yields combinations with each value and end of each axis, to try in turn.
+
+    The first ones have the first values of the other axes.
+    """
     for block in self.blocks:
       ends = {k: range_of(v) or v for k, v in block.axes.items()}
-      first = {k: v[0] for k, v in ends.items()}
-      yield block, {**block.fixed, **first}
-      for flag, values in ends.items():
-        for value in values[1:]:
-          yield block, {**block.fixed, **first, flag: value}
+      given = [{k: [value]} for k, values in ends.items() for value in values]
+      for one in given or [{}]:
+        every = Block(block.fixed, {**ends, **one}).points()
+        yield block, itertools.islice(every, _MOST_TRIED)
+
+  def _first(
+    self, combinations: Iterable[Flags], block: Block
+  ) -> tuple[Point, dict[str, errors.SettingsError]]:
+    """Returns the first point that is accepted, as `point`.
+
+    Raises:
+      SettingsError: The error about the first one, if none is.
+    """
+    error: Optional[errors.SettingsError] = None
+    for flags in combinations:
+      try:
+        return self.point(flags, block)
+      except errors.SettingsError as e:
+        error = error or e
+    assert error is not None
+    raise error
 
   def points(self, *, samples: bool = False) -> list[Point]:
     """Returns every point, checking the values of axes.
@@ -447,7 +466,7 @@ class Space:
       SettingsError: If a flag is unknown, a value is not accepted, or two
         points are the same experiment.
     """
-    every = ((b, flags) for b in self.blocks for flags in b.points())
+    every = ((b, [flags]) for b in self.blocks for flags in b.points())
     result: dict[str, Point] = {}
     useless: dict[str, errors.SettingsError] = {}
     for axis in {axis for block in self.blocks for axis in block.axes}:
@@ -455,13 +474,15 @@ class Space:
         raise errors.SettingsError(
           f'--{axis} is both an axis of the sweep and a flag; give one of them.'
         )
-    for block, flags in self._samples() if samples else every:
-      point, left_out = self.point(flags, block)
+    for block, combinations in self._samples() if samples else every:
+      point, left_out = self._first(combinations, block)
       useless = {**left_out, **useless}
       key = repr(sorted(point.identity.items()))
       same = result.setdefault(key, point)
       # They may differ only in an axis that the method does not use.
-      if same is not point and (same.name != point.name or not left_out):
+      if same is not point and (
+        same.name != point.name or not (left_out or samples)
+      ):
         raise errors.SettingsError(
           f'The points {same.name} and {point.name} of the sweep are the same '
           'experiment; omit one of them.'

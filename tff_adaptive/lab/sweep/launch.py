@@ -61,7 +61,9 @@ def run(
     study.start()
     files.make_folder(sweep.folder)
     shared = sweep.options['storage'] is not None
-    record = sweeps.SweepRecord(sweep.select, shared, sweep.tuned_on)
+    record = sweeps.SweepRecord(
+      sweep.select, shared, sweep.tuned_on, sweep.axes
+    )
     sweeps.write(sweep.folder, record)
     signals = stopping.Signals()
     progress = _Progress(sweep, study, folder, stream)

@@ -57,6 +57,16 @@ class NotOurs(BaseException):
   """Raised if another process has been given this process's trial."""
 
 
+def _searched(blocks: Iterable[Any]) -> Any:
+  """Returns what a search draws from: of seeds, the first alone."""
+  return _plain(
+    [
+      [fixed, {k: v[:1] if k in runs.SEEDS else v for k, v in axes.items()}]
+      for fixed, axes in blocks
+    ]
+  )
+
+
 class Study:
   """The trials of a sweep.
 
@@ -200,9 +210,9 @@ class Study:
     """Raises `SettingsError` if the study belongs to another sweep."""
     space, searched = self._sweep.space, None
     if space is not None:
-      searched = _plain([[b.fixed, b.axes] for b in space.blocks])
-    before = self._rows()
-    other = before and searched != self._study.user_attrs.get('searched')
+      searched = _searched([[b.fixed, b.axes] for b in space.blocks])
+    before, known = self._rows(), self._study.user_attrs.get('searched')
+    other = before and searched != (known and _searched(known))
     strangers = [] if space else sorted({*before} - {*self._points})
     if other or strangers:
       raise errors.SettingsError(

@@ -338,7 +338,9 @@ def _axis(
       'value': 0.3,
     }
   if whole:
-    more |= dict(format=',d', tickMinStep=1)
+    # Vega has ticks at halves where there are few whole numbers.
+    whole_only = "datum.value % 1 ? '' : datum.label"
+    more |= dict(format=',d', tickMinStep=1, labelExpr=whole_only)
   else:
     # Nor '3.4999999999999996e+27', which is how Vega writes some ticks.
     more.setdefault('format', ',.6~g')

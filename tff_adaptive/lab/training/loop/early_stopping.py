@@ -195,7 +195,7 @@ class EarlyStopping(hooks.Hook):
     elif self._patience is not None and self._waited >= self._patience:
       self.reason = (
         f'{self._goal.column} was not better than {self._best:.4g} in '
-        f'{self._waited} consecutive evaluations'
+        f'{self._waited} consecutive evaluation{"s" * (self._waited > 1)}'
         if self._best is not None
         else f'{self._goal.column} was no number in {self._waited} evaluations'
       )

@@ -287,7 +287,6 @@ class Training:
         self._run_round()
       self._save_last_round()
       self._test()
-      self._end(hooks_lib.FINISHED)
     except stopping.Stopped as e:
       try:
         self._save_stopped()
@@ -304,6 +303,7 @@ class Training:
           self._save_last_round()
       self._end(hooks_lib.FAILED, e)
       raise
+    self._end(hooks_lib.FINISHED)
     self._failure_handler.sum_up()
     return early_stopping_lib.Result(
       self._records.rows, dict(self._spent), self._resumed_from
@@ -498,5 +498,7 @@ class Training:
         f'{self._early_stopping.reason}.'
       )
     for hook in (self._listeners, self._recorders):
-      with contextlib.suppress(errors.RunError):
+      try:
         hook.end(event)
+      except (errors.RunError, stopping.Stopped) as e:
+        self._progress.say(f'At the end of the run: {e}')

@@ -16,7 +16,7 @@ class Stopped(BaseException):
     signal_number: Number of the signal.
   """
 
-  def __init__(self, signal_number: int):
+  def __init__(self, signal_number: int = signal.SIGTERM):
     super().__init__(signal.Signals(signal_number).name)
     self.signal_number = signal_number
 

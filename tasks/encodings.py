@@ -150,6 +150,11 @@ class TableEncoding(Encoding):
     if len(self.columns) > 1 or self._words:
       notes.append(f'The features are {columns_lib.summary(self.columns)}.')
     for column, described in zip(self.columns, told, strict=True):
+      notes += [
+        f'The words {columns_lib.listed(same)} of the column {column.name!r} '
+        'differ in spelling only, and are different inputs.'
+        for same in columns_lib.alike(column.words)
+      ]
       if column.missing:
         cells, count = (
           ('cell', 'counts') if column.missing == 1 else ('cells', 'count')

@@ -6,7 +6,7 @@ import dataclasses
 import pathlib
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn, Optional
 
 import numpy as np
@@ -327,16 +327,10 @@ def names_of(
   table = {}
   for word in distinct:
     table[word] = shortest.setdefault(_value(word, marks), word)
-  alike: dict[str, list[str]] = {}
-  for word in sorted(set(table.values())):
-    folded = unicodedata.normalize('NFKC', word).casefold()
-    folded = re.sub('[\u200b-\u200f\ufeff]', '', folded)  # Of width zero.
-    alike.setdefault(' '.join(re.split(r'[\s_-]+', folded)), []).append(word)
   notes = [
     f'The {what} {listed(same)} differ in spelling only, and count as '
     'different ones.'
-    for same in alike.values()
-    if len(same) > 1
+    for same in alike(table.values())
   ]
   # '1.0' is '1', but '1.10' may be a code, and '01' an id.
   point = re.escape(marks[0])
@@ -351,6 +345,16 @@ def names_of(
       'digits, and count as these; letters before them make them words.'
     )
   return words.map(table), notes
+
+
+def alike(words: Iterable[str]) -> list[list[str]]:
+  """Lists the words that differ from others in spelling only."""
+  found: dict[str, list[str]] = {}
+  for word in sorted(set(words)):
+    folded = unicodedata.normalize('NFKC', word).casefold()
+    folded = re.sub('[\u200b-\u200f\ufeff]', '', folded)  # Of width zero.
+    found.setdefault(' '.join(re.split(r'[\s_-]+', folded)), []).append(word)
+  return [same for same in found.values() if len(same) > 1]
 
 
 def is_number(word: Any) -> bool:

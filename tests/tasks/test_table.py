@@ -362,6 +362,16 @@ def test_labels_in_several_spellings(folder, labels, classes, part):
   assert any(part in note for note in data.notes)
 
 
+def test_words_of_a_feature_in_several_spellings(folder):
+  rows = [f'{("Wohnung", "wohnung", "Haus")[i % 3]},{i % 2}' for i in range(40)]
+  (folder / 'homes.csv').write_text('\n'.join(['kind,label', *rows]))
+  task = tasks.create('table', path='homes.csv', num_clients=2)
+  assert (
+    "The words 'Wohnung', 'wohnung' of the column 'kind' differ in spelling "
+    'only, and are different inputs.'
+  ) in task.datasets.train_data.notes
+
+
 @pytest.mark.parametrize(
   'marks, labels, classes',
   [

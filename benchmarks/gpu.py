@@ -1,6 +1,6 @@
 """Whether this project computes on a GPU what it does on a CPU, and how fast.
 
-  python benchmarks/gpu.py [--output=results/gpu] [--minutes=5]
+  python benchmarks/gpu.py [--output=runs/gpu] [--minutes=5]
 
 Run `make gpu` first. For digits, the EMNIST CNN, the Shakespeare LSTM and tags
 the script, in this order,
@@ -14,10 +14,11 @@ the script, in this order,
 * where there are two GPUs, times rounds on both.
 
 Each is a process of its own, most of which is its start. What fails or does not
-fit into --minutes is left out, and named. The script prints a page for
-results/gpu/, with the device, its driver and versions; with --output it writes
-it there, and the figures as a CSV file, after each measurement anew. --small
-takes the CPU for the device, fewer examples and one round: to see that it runs.
+fit into --minutes is left out, and named. The script prints a page like those
+of results/gpu/, with the device, its driver and versions; with --output it
+writes it there, and the figures as a CSV file, after each measurement anew.
+--small takes the CPU for the device, fewer examples and one round: to see that
+it runs.
 """
 
 import argparse

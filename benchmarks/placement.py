@@ -50,7 +50,7 @@ TOGETHER = (
   'emnist_autoencoder',
 )
 METHOD = 'fedadam'
-# Without layers of batch normalization, all of which these would send.
+# Models with batch normalization, which digits has none of.
 _NEED_MORE = ('fedbn',)
 # In the order of what `measure` returns.
 FILES = ('placement', 'costs', 'rounds')

@@ -993,7 +993,8 @@ def _maker(given: Any) -> Callable[[], Any]:
     given: A metric, to be copied, or a function that creates one.
   """
   if isinstance(given, tf.keras.metrics.Metric):
-    return functools.partial(type(given).from_config, given.get_config())
+    # Anew each time: Keras takes parts out of some configurations.
+    return lambda: type(given).from_config(given.get_config())
   made: Callable[[], Any] = given
   return made
 

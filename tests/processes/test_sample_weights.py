@@ -129,9 +129,17 @@ def test_a_loss_that_takes_no_weights_is_named():
     model().forward_pass(_batch('dict', _W))
 
 
-@pytest.mark.parametrize('version', [2, 3])
-def test_a_metric_may_be_an_object(version):
-  metric = _library(version).metrics.MeanAbsoluteError(name='mae')
+@pytest.mark.parametrize(
+  'version, kind',
+  [(2, 'MeanAbsoluteError'), (3, 'MeanAbsoluteError'), (2, 'wrapper')],
+)
+def test_a_metric_may_be_an_object(version, kind):
+  keras = _library(version)
+  metric = keras.metrics.MeanAbsoluteError(name='mae')
+  if kind == 'wrapper':
+    metric = keras.metrics.MeanMetricWrapper(
+      keras.metrics.mean_absolute_error, name='mae'
+    )
   found = _round(version, 'tuple', _W, 'false', metrics=[metric])
   np.testing.assert_allclose(found, _transcribed(_W), rtol=1e-5)
 

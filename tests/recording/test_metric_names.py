@@ -130,6 +130,7 @@ def test_what_the_user_says_comes_first():
   assert metric_names.higher_is_better('validation/mae', given) is True
   assert metric_names.higher_is_better('validation/mae_1_0', given) is True
   assert metric_names.higher_is_better('validation/f1_score_1_0') is True
+  assert metric_names.is_share('validation/f1_score_1_0')
   assert metric_names.merge_directions(metric_names.as_words(given)) == given
 
 

@@ -248,16 +248,23 @@ def test_an_axis_of_one_value_is_told(tmp_path):
   assert section.words_of(configuration).endswith('proximal strength 0.3')
 
 
-def test_the_run_that_knows_a_metrics_direction_decides(tmp_path):
-  for name, told in (('a', {}), ('b', {'my_error': False})):
+@pytest.mark.parametrize('knowing', ['a', 'b'])
+def test_a_run_that_knows_a_metrics_direction_tells_the_others(
+  tmp_path, knowing
+):
+  for name in 'ab':
+    told = {'my_error': False} if name == knowing else {}
     folder = made_up.run(tmp_path, name, '--total_rounds=2')
     table = folder / 'metrics.csv'
     table.write_text(table.read_text().replace(made_up.METRIC, 'my_error'))
     hparams = json.loads((folder / 'hparams.json').read_text())
     hparams['metric_directions'] = metric_names.as_words(told)
     (folder / 'hparams.json').write_text(json.dumps(hparams))
-  (section,) = sections.sections(compare.find([tmp_path])[0])
+  found, _ = compare.find([tmp_path])
+  (section,) = sections.sections(found)
   assert section.rises is False
+  assert compare.tables(found, target=1.0)  # Neither ends in an error.
+  page.write(tmp_path)
 
 
 @pytest.mark.parametrize('names', ['ab', 'ba'])

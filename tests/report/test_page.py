@@ -367,15 +367,15 @@ def test_gap_to_centralized(tmp_path):
 def test_pictures_and_tables_of_an_earlier_report_go(tmp_path):
   made_up.run(tmp_path, 'one', '--total_rounds=2')
   report.write(tmp_path)
-  (tmp_path / 'tables' / 'own.csv').write_text('')
+  (tmp_path / 'tables' / '2024_results.csv').write_text('')
   other = made_up.run(tmp_path, 'other', '--task=quadratic', '--total_rounds=2')
   report.write(tmp_path)
   tables = {path.stem for path in (tmp_path / 'tables').iterdir()}
-  assert tables == {'1_results', '2_results', 'own'}
+  assert tables == {'1_results', '2_results', '2024_results'}
   shutil.rmtree(other)
   report.write(tmp_path)
   tables = {path.stem for path in (tmp_path / 'tables').iterdir()}
-  assert tables == {'results', 'own'}
+  assert tables == {'results', '2024_results'}
   figures = [path.name for path in (tmp_path / 'figures').iterdir()]
   assert figures and not any(name[0].isdigit() for name in figures)
 

@@ -212,6 +212,9 @@ def test_values_that_suit_some_combination_may_come_first(tmp_path, ran, first):
     f'--axis=client_optimizer={first},{other}',
     '--axis=algorithm=scaffold,fedavg',
     '--axis=client_learning_rate=0.01..0.1',
+    # More combinations than are tried.
+    '--axis=client_epochs_per_round=1,2,3,4,5,6,7,8,9',
+    '--axis=server_learning_rate=' + ','.join(map(str, range(1, 20))),
   ]
   arguments = [*axes, '--search=random', '--trials=4']
   sweep = flags.parse([a for a in _told(tmp_path) + arguments if a != _METHOD])

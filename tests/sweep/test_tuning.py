@@ -5,6 +5,7 @@ import dataclasses
 import io
 import json
 import re
+from unittest import mock
 
 import pytest
 
@@ -15,6 +16,8 @@ from tff_adaptive.lab.report import runs
 from tff_adaptive.lab.report import sections
 from tff_adaptive.lab.sweep import flags
 from tff_adaptive.lab.sweep import launch
+from tff_adaptive.lab.sweep import study
+from tff_adaptive.lab.sweep import worker
 from tff_adaptive.lab.training.loop import stopping
 
 pytestmark = pytest.mark.usefixtures('undrawn')
@@ -252,6 +255,24 @@ def test_what_diverges_in_its_last_round_has_no_result(
   assert main.main(['sweep', *arguments]) == 0
   section, criterion = _section(tmp_path / 's')
   assert criterion.best_of(section.by_method)['fedavg'].seeds == '1 of 3'
+
+
+def test_repeats_are_added_when_a_process_ends(tmp_path, ran):
+  sweep = parse(
+    tmp_path,
+    '--algorithm=fedavg',
+    '--axis=client_learning_rate=0.1,1',
+    '--repeat_best=1,2',
+  )
+  sweep.folder.mkdir(parents=True)
+  found = study.Study(sweep)
+  found.start()
+  # A process ends after so many runs, here after the last first one.
+  worker.work(sweep, found, signals=stopping.Signals(), most_runs=2)
+  assert len(ran[0]) == 2 and found.left() == 0
+  ended = mock.Mock(exitcode=0), mock.Mock(recv=mock.Mock(side_effect=EOFError))
+  launch._Workers(sweep, found)._handle_exit(*ended)
+  assert found.left() == 2
 
 
 @pytest.mark.exhaustive

@@ -377,4 +377,5 @@ def test_a_hook_that_fails_at_the_end_is_told_and_ends_nothing(
   )
   result = training.run(settings, hooks=[Last()])
   assert len(result.rows) == 2 and ends == ['finished']
-  assert f'At the end of the run: {error}' in capsys.readouterr().out
+  told = f'A hook failed at the end of the run: {error}.'
+  assert told in capsys.readouterr().out

@@ -153,7 +153,7 @@ def settings_of(
     'validation_split': 'test',
     'num_validation_examples': -1,
     **known,
-    # Of private runs, which it is no part of.
+    # Private runs need it to test clients; it is not recorded.
     'evaluate_clients_under_dp': {'evaluate_clients', 'dp_sampling'}
     <= known.keys(),
     'runtime': 'in_process',  # Nothing is trained.

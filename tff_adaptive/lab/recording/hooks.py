@@ -91,7 +91,7 @@ class End:
   """The end of a run, or of this process' part of it.
 
   Attributes:
-    status: `FINISHED`, `STOPPED` by a signal, or `FAILED`.
+    status: `FINISHED`, `STOPPED` by a signal or a hook, or `FAILED`.
     round_number: The last completed round.
     reason: The reason as text, if the run ended before its last round.
   """
@@ -105,8 +105,8 @@ class Hook:
   """The base class of listeners to a run; by default all methods do nothing.
 
   A caller's hook may raise `errors.RunError` to end the run, or
-  `training.Stopped` to save and stop it. Any other exception
-  is reported in one sentence, and the run continues without the hook.
+  `training.Stopped` to save and stop it. Any other exception is reported in one
+  sentence, and the run continues without the hook.
 
   Example:
 

@@ -268,8 +268,7 @@ def merge_directions(*sources: Any) -> dict[str, bool]:
 
 def is_share(name: str) -> bool:
   """Returns whether a metric is a fraction between 0 and 1."""
-  word = name.rpartition('/')[2]
-  return word in _SHARES or re.sub(r'_\d+$', '', word) in _SHARES
+  return any(word in _SHARES for word in _words_of(name.rpartition('/')[2]))
 
 
 def bounds(name: str) -> tuple[float, float]:

@@ -81,7 +81,7 @@ class HookReleaseManager(tff.program.ReleaseManager[Any, int]):
 
 
 def _plain(value: Any) -> Any:
-  """Converts dataclasses to dictionaries, recursively."""
+  """Converts a dataclass and those in its fields to dictionaries."""
   if dataclasses.is_dataclass(value) and not isinstance(value, type):
     return {
       f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)

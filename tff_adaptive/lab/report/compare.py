@@ -45,7 +45,12 @@ def find(
       raise errors.SettingsError(complaints[0])
     runs += below
     left_out += complaints
-  return runs, left_out
+  # What one run says of a metric counts for those that do not.
+  known = {name: up for run in runs for name, up in run.directions.items()}
+  return [
+    dataclasses.replace(run, directions={**known, **run.directions})
+    for run in runs
+  ], left_out
 
 
 def tables(

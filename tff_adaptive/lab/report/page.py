@@ -280,22 +280,23 @@ def write(
     vega=markupsafe.Markup(vega),
     script=markupsafe.Markup(_SCRIPT),
   )
-  # Sections have numbers if there are several: those of an earlier report.
-  known = set(map(_without_number, drawn.files))
-  for there in [*output.glob('tables/*'), *output.glob('figures/*')]:
-    name = there.relative_to(output).as_posix()
-    if name not in drawn.files and _without_number(name) in known:
-      there.unlink()
   path = output / 'report.html'
   drawn.files[path.name] = formatting.printable(page).encode()
   for name, content in drawn.files.items():
     files.make_folder((output / name).parent)
     files.write_atomically(output / name, content)
+  # Sections have numbers if there are several: those of an earlier report go.
+  known = set(map(_without_number, drawn.files))
+  for there in [*output.glob('tables/*'), *output.glob('figures/*')]:
+    name = there.relative_to(output).as_posix()
+    if name not in drawn.files and _without_number(name) in known:
+      with files.writing(there):
+        there.unlink()
   return path, complaints
 
 
 def _without_number(name: str) -> str:
-  return re.sub(r'/\d+_', '/', name)
+  return re.sub(r'/[1-9]\d?_', '/', name)
 
 
 def _digest(script: str) -> str:

@@ -271,7 +271,7 @@ class Section:
         for c in configurations
         for run in c.runs
         for axis in (run.sweep.axes if run.sweep else ())
-        if axis not in (*SETTING, *results.SEEDS, *_OF_METHOD)
+        if axis not in (*self.setting, *SETTING, *results.SEEDS, *_OF_METHOD)
       }
     return list(names)
 
@@ -320,7 +320,7 @@ def sections(runs: Sequence[results.Run]) -> list[Section]:
       method: [_configuration(method, same) for same in configurations.values()]
       for method, configurations in methods_.items()
     }
-    metric, rises = max(
+    metric, rises = next(
       (
         (run.metric, run.rises)
         for configurations in by_method.values()
@@ -328,9 +328,7 @@ def sections(runs: Sequence[results.Run]) -> list[Section]:
         for run in c.runs
         if run.metric
       ),
-      # The first one whose direction is known.
-      key=lambda found: found[1] is not None,
-      default=(None, False),
+      (None, False),
     )
     result.append(Section(dict(setting), by_method, metric, rises))
   return result

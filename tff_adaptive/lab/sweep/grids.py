@@ -429,14 +429,18 @@ class Space:
   def _samples(self) -> Iterator[tuple[Block, Iterable[Flags]]]:
     """Yields combinations with each value and end of each axis, to try in turn.
 
-    The first ones have the first values of the other axes.
+    The first one has the first values of the other axes, the next ones another
+    value of one of them.
     """
     for block in self.blocks:
       ends = {k: range_of(v) or v for k, v in block.axes.items()}
       given = [{k: [value]} for k, values in ends.items() for value in values]
       for one in given or [{}]:
-        every = Block(block.fixed, {**ends, **one}).points()
-        yield block, itertools.islice(every, _MOST_TRIED)
+        axes = {**ends, **one}
+        first = {**block.fixed, **{k: v[0] for k, v in axes.items()}}
+        changed = ({**first, k: v} for k in axes for v in axes[k][1:])
+        every = itertools.islice(Block(block.fixed, axes).points(), _MOST_TRIED)
+        yield block, itertools.chain([first], changed, every)
 
   def _first(
     self, combinations: Iterable[Flags], block: Block

@@ -59,6 +59,7 @@ def run(
     study = study_lib.Study(sweep)
     print(f'Sweep in {sweep.folder}.', file=stream, flush=True)
     study.start()
+    study.add_repeats()
     files.make_folder(sweep.folder)
     shared = sweep.options['storage'] is not None
     record = sweeps.SweepRecord(
@@ -229,8 +230,6 @@ class _Workers:
 
   def _fill(self) -> bool:
     """Starts processes while runs are left; returns whether any are running."""
-    if not self._running:
-      self._study.add_repeats()  # The last worker may have ended before it did.
     free = [k for k in range(len(self._shares)) if k not in self._running]
     most = self._study.left() - len(self._running) if free else 0
     for share in free[: max(most, 0)]:
@@ -250,6 +249,7 @@ class _Workers:
       RunError: If the process had an error of its own, or no run.
     """
     process.join()
+    self._study.add_repeats()  # Which it may have ended before it did.
     with contextlib.suppress(EOFError):
       raise errors.RunError(receiver.recv())
     code = process.exitcode

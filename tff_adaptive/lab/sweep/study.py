@@ -45,6 +45,8 @@ _HALVING_FACTOR = 3
 _RUN = 'run'
 # That of a study whose search has ended early: the number of trials asked for.
 _SPENT = 'spent'
+# That of a study whose search has drawn what cannot be run.
+_REFUSED = 'refused'
 # Runs a point; given its trial, unless the pruner may not end it.
 Run = Callable[[grids.Point, Optional[optuna.trial.Trial]], outcomes.Outcome]
 
@@ -88,7 +90,6 @@ class Study:
     self._rule = scores.RULES[sweep.select]
     self._points = {point.name: point for point in sweep.points}
     self._repeated = 0
-    self._refused = False
     self._us = [machine.boot(), os.getpid()]
     storage = sweep.options['storage']
     self._shared = storage is not None
@@ -396,9 +397,9 @@ class Study:
         is_new = point.name not in rows
       except errors.SettingsError as e:
         is_new = False  # Values that contradict each other.
-        if not self._refused:
+        if _REFUSED not in self._study.user_attrs:
+          self._study.set_user_attr(_REFUSED, str(e))
           print(f'The search passes over, for example: {e}', file=sys.stderr)
-        self._refused = True
       self._repeated = 0 if is_new else self._repeated + 1
       if self._repeated >= _MOST_REPEATED:
         # In the study, as other processes wait for what is left to draw.

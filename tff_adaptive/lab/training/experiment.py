@@ -352,7 +352,7 @@ def run(
   Raises:
     SettingsError: If the settings cannot be used; nothing is written.
     RunError: If the run cannot continue.
-    Stopped: If a signal stopped it; the last complete round is saved.
+    Stopped: If a signal or a hook stopped it; the last complete round is saved.
   """
   try:
     return _run(settings, say, hooks, pictures)

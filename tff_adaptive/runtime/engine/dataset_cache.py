@@ -76,7 +76,7 @@ class ClientData:
     Args:
       make_dataset: Returns the variant tensor of a dataset.
       known_rows: As the attribute.
-      read_rows: As the method, otherwise.
+      read_rows: Reads the rows if they are not known; as the method.
     """
     self.known_rows = known_rows
     self._make_dataset = make_dataset

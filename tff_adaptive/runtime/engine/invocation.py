@@ -128,7 +128,7 @@ class Invocation:
         self._run_together(phase, together, rows)
       except lockstep.GroupFailed as e:
         if self.cancellation.is_cancelled:
-          raise failures.RuntimeFailure('It was cancelled.') from e
+          raise failures.RuntimeFailure('The computation was cancelled.') from e
         reason = str(e).partition('\n')[0]
         if self._compiles(together):
           together.cannot_compile = reason

@@ -128,9 +128,9 @@ class Graph:
 
   @functools.cached_property
   def has_nested_loops(self) -> bool:
-    """Whether a loop runs inside of another, as a recurrent model's does.
+    """Whether clients' loops have one of their own, or cuDNN's in its place.
 
-    That of cuDNN, on GPUs, is one operation, which can't be vectorized.
+    Recurrent models have either; neither can be vectorized well.
     """
     frames = rewriting.frames_of(self.graph_def)
     return any(

@@ -125,8 +125,9 @@ class Evaluator:
 
     A metric that keeps the largest error, for example. Compares the state after
     two batches with the sum of the states after each, on random numbers, with
-    the weights that the model has. Positive ones follow where the first are not
-    accepted or give NaN.
+    the weights that the model has. Positive ones, of length 8 where it is free,
+    follow where the first are not accepted or give NaN. A metric that is NaN
+    with both is none that adds up.
     """
     rng = np.random.default_rng(0)
 
@@ -140,7 +141,9 @@ class Evaluator:
         for n, values in found.items()
       }
 
-    found: set[str] = set()  # TFF adds up all metrics.
+    # TFF adds up all metrics; those found or not known to be sums are named.
+    found: set[str] = set()
+    unknown: set[str] = set()
     # Models of logarithms need positive numbers, and kernels longer series.
     for draw, length in ((rng.normal, 1), (rng.random, 8)):
       one, other = (
@@ -156,7 +159,7 @@ class Evaluator:
         continue  # The model does not accept these numbers.
       finally:
         self._model.reset_metrics()
-      found, unknown = set(), set()
+      unknown = set()
       for name, sums in both.items():
         for value, a, b in zip(sums, first[name], second[name], strict=True):
           if np.isnan(value).any():
@@ -165,9 +168,8 @@ class Evaluator:
             found.add(name)
       if not unknown:
         break
-      # The loss is a mean, others are not known to be.
-      found |= unknown - {'loss'}
-    return sorted(found)
+    # The loss is a mean.
+    return sorted(found | unknown - {'loss'})
 
   def _add_up(
     self, batches: Union[tf.data.Dataset, Sequence[structures.Examples]]

@@ -197,7 +197,8 @@ class EarlyStopping(hooks.Hook):
         f'{self._goal.column} was not better than {self._best:.4g} in '
         f'{self._waited} consecutive evaluation{"s" * (self._waited > 1)}'
         if self._best is not None
-        else f'{self._goal.column} was no number in {self._waited} evaluations'
+        else f'{self._goal.column} was no number in {self._waited} '
+        f'evaluation{"s" * (self._waited > 1)}'
       )
 
 

@@ -501,4 +501,6 @@ class Training:
       try:
         hook.end(event)
       except (errors.RunError, stopping.Stopped) as e:
-        self._progress.say(f'At the end of the run: {e}')
+        self._progress.say(
+          f'A hook failed at the end of the run: {errors.reason(e)}.'
+        )

@@ -8,12 +8,12 @@ from typing import Any, Optional
 
 
 class Stopped(BaseException):
-  """Raised to end a run after a signal.
+  """Raised to save and end a run, after a signal or by a hook.
 
   Not an `Exception`, so that no handler takes it for an error of a round.
 
   Attributes:
-    signal_number: Number of the signal.
+    signal_number: Number of the signal; that of SIGTERM unless given.
   """
 
   def __init__(self, signal_number: int = signal.SIGTERM):

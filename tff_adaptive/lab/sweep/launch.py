@@ -249,23 +249,22 @@ class _Workers:
       RunError: If the process had an error of its own, or no run.
     """
     process.join()
-    self._study.add_repeats()  # Which it may have ended before it did.
     with contextlib.suppress(EOFError):
       raise errors.RunError(receiver.recv())
-    code = process.exitcode
-    if not code:
-      return
-    how = (
-      f'by {signal.Signals(-code).name}' if code < 0 else f'with code {code}'
-    )
-    reason = (
-      f'its process was killed {how}, as happens when memory runs out; '
-      '--retry_failed repeats it'
-    )
-    if not self._study.fail_runs_of(process.pid, reason):
-      raise errors.RunError(
-        f'A worker process was killed {how} before it started a run.'
+    if code := process.exitcode:
+      how = (
+        f'by {signal.Signals(-code).name}' if code < 0 else f'with code {code}'
       )
+      reason = (
+        f'its process was killed {how}, as happens when memory runs out; '
+        '--retry_failed repeats it'
+      )
+      if not self._study.fail_runs_of(process.pid, reason):
+        raise errors.RunError(
+          f'A worker process was killed {how} before it started a run.'
+        )
+    # The process has ended before it could.
+    self._study.add_repeats()
 
   def _end(self) -> None:
     for process, _ in self._running.values():

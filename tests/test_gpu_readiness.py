@@ -191,7 +191,7 @@ def test_the_lists_can_tell():
 def test_a_compiled_round_waits_for_the_host_at_no_step(method):
   """XLA knows beforehand how often the loop of 16 clients' steps runs."""
   task = tasks.create('mnist_logistic', data='synthetic')
-  _, program, copies = collecting.of_cohort(method, task, 16, 20)
+  ((_, program, copies),) = collecting.of_cohort(method, task, 16, 20)
   assert ' while(' in program
   assert costs.waits_of_program(program) == 0
   # Features, labels, where clients begin and end, and what a client kept.

@@ -994,7 +994,8 @@ def _maker(given: Any) -> Callable[[], Any]:
   """
   if isinstance(given, tf.keras.metrics.Metric):
     # Anew each time: Keras takes parts out of some configurations.
-    return lambda: type(given).from_config(given.get_config())
+    made_of = type(given).from_config
+    return lambda: made_of(given.get_config())
   made: Callable[[], Any] = given
   return made
 

@@ -56,5 +56,6 @@ def reason(error: BaseException) -> str:
     lines = [line for line in lines if not places.match(line)][-1:]
   # TensorFlow adds the graph location before and after the message.
   told = re.sub(r'^\{\{.*?\}\}\s*|\s*\[(Op:|\[\{\{).*$', '', lines[0])
-  told = re.sub(r'^assertion failed: \[(.*)\]$', r'\1', told)
-  return told.removeprefix('] [').rstrip('.')
+  # An assertion may have an empty message before its values.
+  told = re.sub(r'^assertion failed: \[(?:\] \[)?(.*)\]$', r'\1', told)
+  return told.rstrip('.')

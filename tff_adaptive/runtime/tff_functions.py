@@ -15,6 +15,8 @@ from tensorflow.python.eager import cancellation
 from tensorflow.python.eager import context as eager_context
 from tensorflow.python.eager import core as eager_core
 
+from tff_adaptive.runtime import failures
+
 
 def disable_dataset_function_optimization() -> None:
   """Disables Grappler for functions inside datasets.
@@ -45,10 +47,10 @@ class Cancellation:
     # One per call: TensorFlow cancels the manager of a call that fails.
     self._managers: set[Any] = set()
 
-  @property
-  def is_cancelled(self) -> bool:
-    """Whether `cancel` was called."""
-    return self._cancelled
+  def check(self) -> None:
+    """Raises `RuntimeFailure` if `cancel` was called."""
+    if self._cancelled:
+      raise failures.RuntimeFailure('The computation was cancelled.')
 
   def cancel(self) -> None:
     """Makes the calls raise `tf.errors.CancelledError`."""

@@ -4,8 +4,6 @@ import concurrent.futures
 from collections.abc import Callable
 from typing import TypeVar
 
-from tff_adaptive.runtime import failures
-
 _Result = TypeVar('_Result')
 
 # Seconds after which a missed signal is handled.
@@ -14,7 +12,7 @@ _LONGEST_WAIT = 0.2
 
 def result_of(
   future: concurrent.futures.Future[_Result],
-  is_cancelled: Callable[[], bool] = lambda: False,
+  check: Callable[[], None] = lambda: None,
 ) -> _Result:
   """Waits for a future's result.
 
@@ -24,17 +22,16 @@ def result_of(
 
   Args:
     future: The future.
-    is_cancelled: Whether to wait no longer.
+    check: Called between waits; may raise an exception to end them.
 
   Raises:
-    RuntimeFailure: If waiting was cancelled.
-    BaseException: The exception of the future or of a signal's handler.
+    BaseException: The exception of the future, of `check` or of a signal's
+      handler.
   """
   while True:
     try:
       return future.result(_LONGEST_WAIT)
-    except TimeoutError as e:
+    except TimeoutError:
       if future.done():
         return future.result()  # The timeout error may be the future's own.
-      if is_cancelled():
-        raise failures.RuntimeFailure('The computation was cancelled.') from e
+      check()

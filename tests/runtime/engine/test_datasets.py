@@ -11,6 +11,7 @@ import tensorflow_federated as tff
 from tff_adaptive import runtime
 from tff_adaptive.runtime import rows as rows_lib
 from tff_adaptive.runtime import tff_datasets
+from tff_adaptive.runtime import tff_functions
 from tff_adaptive.runtime.engine import dataset_cache
 
 # Lists and rows stand for datasets there; on a GPU, batches are copied anyway.
@@ -305,17 +306,20 @@ def test_endless_datasets_are_not_read_ahead():
   numbers = tf.data.Dataset.range(3).repeat().batch(2)
   variant = tf.data.experimental.to_variant(numbers)
   element_type = tff.TensorType(np.int64, [None])
-  assert dataset_cache._read_rows(variant, element_type, lambda: False) is None
+  assert dataset_cache._read_rows(variant, element_type, lambda: None) is None
 
 
 def test_datasets_whose_end_is_unknown_are_read_until_cancelled():
   numbers = tf.data.Dataset.range(3).repeat().filter(lambda x: x > 0).batch(2)
   variant = tf.data.experimental.to_variant(numbers)
-  looks = iter([False] * 5 + [True])
+  cancellation = tff_functions.Cancellation()
+  looks = iter([cancellation.check] * 5 + [cancellation.cancel])
+
+  def check():
+    next(looks, cancellation.check)()
+
   with pytest.raises(runtime.RuntimeFailure, match='was cancelled'):
-    dataset_cache._read_rows(
-      variant, tff.TensorType(np.int64, [None]), lambda: next(looks)
-    )
+    dataset_cache._read_rows(variant, tff.TensorType(np.int64, [None]), check)
 
 
 def test_no_more_batches_are_kept_than_allowed():

@@ -25,7 +25,7 @@ from tff_adaptive.lab.report import runs
 
 Flags = dict[str, str]
 _LONGEST_NAME = 180
-# Combinations in which a search looks for one that takes a value.
+# Maximum number of combinations tried to find one that accepts a value.
 _MOST_TRIED = 200
 # What the files hold is said in README.md beside them.
 _PAPERS = pathlib.Path(__file__).with_name('paper_grids')

@@ -59,7 +59,6 @@ def run(
     study = study_lib.Study(sweep)
     print(f'Sweep in {sweep.folder}.', file=stream, flush=True)
     study.start()
-    study.add_repeats()
     files.make_folder(sweep.folder)
     shared = sweep.options['storage'] is not None
     record = sweeps.SweepRecord(
@@ -263,7 +262,7 @@ class _Workers:
         raise errors.RunError(
           f'A worker process was killed {how} before it started a run.'
         )
-    # The process has ended before it could.
+    # The process may have ended before it could do so.
     self._study.add_repeats()
 
   def _end(self) -> None:

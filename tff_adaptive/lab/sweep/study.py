@@ -38,14 +38,15 @@ _STATES = optuna.trial.TrialState
 _NAME = 'sweep'
 # Random configurations before a sampler's model is used.
 _FIRST_TRIALS = 5
-# A search ends after so many draws in turn of what is known or impossible.
+# Successive draws of known or invalid configurations after which a search has
+# ended.
 _MOST_REPEATED = 50
 _HALVING_FACTOR = 3
 # The attribute of a trial that describes its run.
 _RUN = 'run'
 # That of a study whose search has ended early: the number of trials asked for.
 _SPENT = 'spent'
-# That of a study whose search has drawn what cannot be run.
+# That of a study whose search has drawn an invalid configuration: the error.
 _REFUSED = 'refused'
 # Runs a point; given its trial, unless the pruner may not end it.
 Run = Callable[[grids.Point, Optional[optuna.trial.Trial]], outcomes.Outcome]
@@ -170,7 +171,7 @@ class Study:
     return [*ordered, *rows.values()]
 
   def start(self) -> None:
-    """Adds what the flags ask for, and requeues runs that are to go on.
+    """Adds what the flags ask for by now, and requeues runs that are to go on.
 
     That is, interrupted ones, and those that are not over under the flags of
     now, which may have more rounds or other rules that end a run.
@@ -206,6 +207,7 @@ class Study:
         self._release(row.trial)
       elif again.get(row.status, False):
         self._requeue(row.trial)
+    self.add_repeats()
 
   def _check_same(self) -> None:
     """Raises `SettingsError` if the study belongs to another sweep."""

@@ -469,9 +469,7 @@ class _Call:
       meanwhile({one.slot: one.identifier for one in running.values()})
       for number, one in running.items():
         try:
-          answer = waiting.result_of(
-            one.future, lambda: self.cancellation.is_cancelled
-          )
+          answer = waiting.result_of(one.future, self.cancellation.check)
         except ray.exceptions.RayTaskError as e:
           raise failures.RuntimeFailure(f'On {one.slot.machine}: {e}') from e
         except ray.exceptions.RayError as e:

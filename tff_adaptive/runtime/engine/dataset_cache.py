@@ -1,22 +1,23 @@
 """A cache of datasets' variant tensors, and of batches of constant datasets."""
 
-import collections
 import dataclasses
 import functools
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_adaptive.runtime import failures
 from tff_adaptive.runtime import rows as rows_lib
 from tff_adaptive.runtime import tff_datasets
 from tff_adaptive.runtime.engine import values
 from tff_adaptive.runtime.graphs import forms
+
+# Called while data are read; may raise an exception to end that.
+Check: TypeAlias = Callable[[], None]
 
 
 def _options(private_threads: int | None) -> bytes:
@@ -67,9 +68,7 @@ class ClientData:
     self,
     make_dataset: Callable[[], tf.Tensor],
     known_rows: ClientRows | None,
-    read_rows: Callable[
-      [Callable[[], bool]], ClientRows | None
-    ] = lambda is_cancelled: None,
+    read_rows: Callable[[Check], ClientRows | None] = lambda check: None,
   ):
     """Builds nothing yet.
 
@@ -100,16 +99,13 @@ class ClientData:
     )
     return packed.pack_from(packed.begin)
 
-  def read_rows(self, is_cancelled: Callable[[], bool]) -> ClientRows | None:
+  def read_rows(self, check: Check) -> ClientRows | None:
     """Returns the rows of the batches; `None` if they have none of one size.
 
     Args:
-      is_cancelled: Whether to read no further batch.
-
-    Raises:
-      RuntimeFailure: If reading was cancelled.
+      check: Called between batches; may raise an exception to end reading.
     """
-    return self.known_rows or self._read_rows(is_cancelled)
+    return self.known_rows or self._read_rows(check)
 
   @property
   def count(self) -> int:
@@ -144,7 +140,7 @@ def _rows_of_list(flat: Sequence[Sequence[tf.Tensor]]) -> ClientRows | None:
 
 
 def _read_rows(
-  variant: tf.Tensor, element_type: tff.Type, is_cancelled: Callable[[], bool]
+  variant: tf.Tensor, element_type: tff.Type, check: Check
 ) -> ClientRows | None:
   """Reads the batches of a dataset, as a client does, and joins them."""
   cardinality = int(tf.raw_ops.DatasetCardinality(input_dataset=variant))
@@ -152,8 +148,7 @@ def _read_rows(
     return None
   batches = []
   for batch in tff_datasets.flat_dataset(variant, element_type):
-    if is_cancelled():
-      raise failures.RuntimeFailure('The computation was cancelled.')
+    check()
     batches.append(batch)
   if batches:
     return _rows_of_list(batches)
@@ -176,6 +171,20 @@ class _Seen:
   seen_again: bool = False
 
 
+class _FreeBytes:
+  """A budget of bytes.
+
+  An object of its own, so that finalizers do not keep the cache alive.
+  """
+
+  def __init__(self, free: int):
+    self.free = free
+
+  def take(self, size: int) -> None:
+    """Takes bytes from the budget; returns them to it if `size` is negative."""
+    self.free -= size
+
+
 class DatasetCache:
   """A cache of the variant tensors of live dataset objects.
 
@@ -193,8 +202,7 @@ class DatasetCache:
     self._entries: weakref.WeakKeyDictionary[tf.data.Dataset, _Seen] = (
       weakref.WeakKeyDictionary()
     )
-    # An object of its own, so that finalizers do not keep the cache alive.
-    self._free = collections.Counter(bytes=max_bytes)
+    self._budget = _FreeBytes(max_bytes)
     self._lock = threading.Lock()
     # Clients' rows, their type and tensors: those of a cohort are often shared.
     self._flat: tuple[Any, Any, Sequence[tf.Tensor] | None] = None, None, None
@@ -206,7 +214,7 @@ class DatasetCache:
   @property
   def free_bytes(self) -> int:
     """Memory left for batches, in bytes."""
-    return self._free['bytes']
+    return self._budget.free
 
   def variant(
     self, value: values.PythonValue, type_spec: tff.SequenceType
@@ -289,8 +297,8 @@ class DatasetCache:
     if rows is None:
       return
     entry.data = ClientData(lambda: variant, rows)
-    self._free.subtract({'bytes': size})
-    weakref.finalize(dataset, self._free.update, {'bytes': size})
+    self._budget.take(size)
+    weakref.finalize(dataset, self._budget.take, -size)
 
 
 def _of_variant(variant: tf.Tensor, type_spec: tff.SequenceType) -> ClientData:

@@ -127,8 +127,7 @@ class Invocation:
       try:
         self._run_together(phase, together, rows)
       except lockstep.GroupFailed as e:
-        if self.cancellation.is_cancelled:
-          raise failures.RuntimeFailure('The computation was cancelled.') from e
+        self.cancellation.check()
         reason = str(e).partition('\n')[0]
         if self._compiles(together):
           together.cannot_compile = reason
@@ -158,7 +157,7 @@ class Invocation:
         [c[together.data.slot] for c in self.clients],
         few_sizes=self._compiles(together),
         only_own=self.resources.on_gpu,
-        is_cancelled=lambda: self.cancellation.is_cancelled,
+        check=self.cancellation.check,
       )
     except failures.CannotVectorize as e:
       phase.alone_because = '' if str(e) in phase.said else str(e)

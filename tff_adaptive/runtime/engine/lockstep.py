@@ -62,7 +62,7 @@ def joined(
   data: Sequence[dataset_cache.ClientData],
   few_sizes: bool = False,
   only_own: bool = False,
-  is_cancelled: Callable[[], bool] = lambda: False,
+  check: Callable[[], None] = lambda: None,
 ) -> Rows:
   """Joins the rows of several clients.
 
@@ -71,15 +71,14 @@ def joined(
     few_sizes: Whether to append rows, so that few numbers of rows occur.
     only_own: Whether to leave out other clients' rows of common tensors, as for
       a GPU, to which the rows are copied.
-    is_cancelled: Whether to read no further batch of datasets.
+    check: Called between batches that are read; may raise an exception.
 
   Raises:
-    RuntimeFailure: If reading was cancelled.
     CannotVectorize: If their batches are not known or have other sizes.
   """
   found = []
   for variant in data:
-    rows = variant.read_rows(is_cancelled)
+    rows = variant.read_rows(check)
     if rows is None:
       raise failures.CannotVectorize(
         'the batches of a client are not known beforehand'

@@ -76,12 +76,14 @@ tf.config.set_logical_device_configuration(
 from tests.processes import test_lockstep as lockstep
 from tff_adaptive import algorithms
 from tff_adaptive.runtime import tff_functions
+from tff_adaptive.runtime.engine import resources
 
 used = collections.Counter()
+part = b'clients_'
 call = tff_functions.FastFunction.__call__
 def spy(self, arguments, device, cancellation):
   outputs = call(self, arguments, device, cancellation)
-  if b'clients_' in self._name:
+  if part in self._name:
     used[outputs[0].device.rpartition('device:')[2]] += 1
   return outputs
 tff_functions.FastFunction.__call__ = spy
@@ -96,6 +98,14 @@ for devices in (('CPU:0',), ('CPU:1', '/device:CPU:2')):
   used.clear()
 for a, b in zip(*found, strict=True):
   np.testing.assert_array_equal(a, b)
+# GPUs add up their own clients before the sums meet.
+resources.Resources.on_gpu = True
+part = b'of_group_'
+summed = lockstep._run(
+    process, 'true', data, 3, devices=('CPU:1', 'CPU:2'), jit_compile='false')
+assert used == {'CPU:1': 3, 'CPU:2': 3}, used
+for a, b in zip(summed, found[0], strict=True):
+  np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
 """
 
 

@@ -1,5 +1,6 @@
 """Fusion of nodes into TensorFlow functions."""
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
@@ -7,6 +8,7 @@ import tensorflow as tf
 from tff_adaptive.runtime import tff_functions
 from tff_adaptive.runtime.engine import nodes as nodes_lib
 
+_REDUCTIONS = {'AddV2': tf.reduce_sum, 'Maximum': tf.reduce_max}
 # Largest size of outputs that are computed once, as they have no inputs.
 _CONSTANT_BYTES = 16 << 20
 
@@ -163,6 +165,7 @@ class Fold:
     self._of_groups: dict[
       tuple[tuple[int, int], ...], tff_functions.FastFunction
     ] = {}
+    self._of_group: dict[tuple[int, int], tff_functions.FastFunction] = {}
 
   def __call__(
     self,
@@ -199,6 +202,7 @@ class Fold:
     shared: list[tf.Tensor],
     groups: Sequence[tuple[int, list[tf.Tensor]]],
     order: tf.Tensor,
+    devices: Sequence[str] = (),
   ) -> list[tf.Tensor]:
     """Adds groups of clients that trained together, as one sum of all.
 
@@ -210,12 +214,21 @@ class Fold:
         further rows do not count.
       order: Positions of the clients in their order, among those of all groups,
         int32.
+      devices: Those of the groups, in turn, if each is to add up its own where
+        that is possible. Sums then depend on their number, by rounding.
 
     Returns:
       The new accumulators.
     """
     if not totals:
       return totals
+    operations = self._operations()
+    if len(devices) > 1 and operations is not None:
+      groups = [
+        (1, self._reduced(cancellation, operations, *group, device))
+        for group, device in zip(groups, itertools.cycle(devices))
+      ]
+      order = tf.range(len(groups))
     sizes = tuple((n, values[0].shape[0]) for n, values in groups)
     if sizes not in self._of_groups:
       self._of_groups[sizes] = self._function_of_groups(sizes)
@@ -223,6 +236,37 @@ class Fold:
     for _, values in groups:
       arguments += values
     return self._of_groups[sizes](arguments, '', cancellation)
+
+  def _operations(self) -> dict[nodes_lib.Leaf, str] | None:
+    """Returns what reduces each of `inputs`; `None` unless that is all."""
+    found: dict[nodes_lib.Leaf, str] = {}
+    for total, update in zip(self.state, self._update):
+      operation, before, value = _reduction(update) or ('', update, update)
+      if before != total or found.setdefault(value, operation) != operation:
+        return None
+    return found if found.keys() == set(self.inputs) else None
+
+  def _reduced(
+    self,
+    cancellation: tff_functions.Cancellation,
+    operations: dict[nodes_lib.Leaf, str],
+    count: int,
+    values: list[tf.Tensor],
+    device: str,
+  ) -> list[tf.Tensor]:
+    """Reduces a group's clients to one, on a device."""
+    key = count, values[0].shape[0]
+
+    def body(*tensors: tf.Tensor) -> list[tf.Tensor]:
+      return [
+        _REDUCTIONS[operations[leaf]](tensor[:count], axis=0, keepdims=True)
+        for leaf, tensor in zip(self.inputs, tensors)
+      ]
+
+    if key not in self._of_group:
+      specs = stacked_specs_of(self.inputs, key[1])
+      self._of_group[key] = _trace(f'{self._name}_of_group', body, specs)
+    return self._of_group[key](values, device, cancellation)
 
   def _function_of_groups(
     self, sizes: Sequence[tuple[int, int]]
@@ -256,11 +300,9 @@ class Fold:
     for total, update in zip(self.state, self._update):
       found = _reduction(update)
       if found is not None and found[1] == total and found[2] in clients:
-        value = clients[found[2]]
-        if found[0] == 'AddV2':
-          done[total] = state[total] + tf.reduce_sum(value, axis=0)
-        else:
-          done[total] = tf.maximum(state[total], tf.reduce_max(value, axis=0))
+        value = _REDUCTIONS[found[0]](clients[found[2]], axis=0)
+        both = tf.add if found[0] == 'AddV2' else tf.maximum
+        done[total] = both(state[total], value)
     others = [leaf for leaf in self.state if leaf not in done]
     updates = [
       update
@@ -348,9 +390,8 @@ def _trace(
   specs: Sequence[tf.TensorSpec],
 ) -> tff_functions.FastFunction:
   """Traces a Python function of tensors with these specs."""
-  body.__name__ = name
   return tff_functions.FastFunction(
-    tf.compat.v1.wrap_function(body, list(specs))
+    tf.compat.v1.wrap_function(body, list(specs), name=name)
   )
 
 

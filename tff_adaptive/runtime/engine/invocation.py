@@ -188,8 +188,15 @@ class Invocation:
     shared = [self.server[leaf.slot] for leaf in phase.fold.shared]
     totals = [self.server[slot] for slot in phase.zero]
     kept: dict[int, nodes_lib.ClientTensors] = {}
-    for block in lockstep.blocks(len(self.clients), phase.client.output_bytes):
-      groups = self._run_block(together, rows, block)
+    on_gpu = self.resources.on_gpu
+    components = [rows.components] * len(self.resources.devices)
+    if on_gpu:  # Once a round and device, and not for each group.
+      devices = self.resources.devices
+      components = [_copy_to(device, rows.components) for device in devices]
+    for block in lockstep.blocks(
+      len(self.clients), phase.client.output_bytes, on_gpu
+    ):
+      groups = self._run_block(together, rows, components, block)
       with self.resources.aggregating():
         totals = self._add_groups(phase, totals, shared, groups)
       for members, outputs in groups:
@@ -200,9 +207,20 @@ class Invocation:
       self.server[slot] = tensor
 
   def _run_block(
-    self, together: lockstep.Together, rows: lockstep.Rows, block: range
+    self,
+    together: lockstep.Together,
+    rows: lockstep.Rows,
+    components: Sequence[Sequence[tf.Tensor]],
+    block: range,
   ) -> list[tuple[Sequence[int], dict[int, tf.Tensor]]]:
-    """Runs some clients in groups; returns each group's stacked outputs."""
+    """Runs some clients in groups; returns each group's stacked outputs.
+
+    Args:
+      together: The clients' function.
+      rows: The data of all clients.
+      components: The rows' tensors, for each device.
+      block: The clients to run.
+    """
     members = lockstep.groups(
       block,
       rows,
@@ -228,6 +246,7 @@ class Invocation:
 
     def run(place: int) -> dict[int, tf.Tensor]:
       group = members[place]
+      on = place % len(self.resources.devices)
       arguments = [
         *shared,
         *(
@@ -236,10 +255,9 @@ class Invocation:
         ),
         lockstep.numbers([rows.begin[i] for i in group], size),
         lockstep.numbers([rows.end[i] for i in group], size),
-        *rows.components,
+        *components[on],
       ]
-      devices = self.resources.devices
-      device = devices[place % len(devices)]
+      device = self.resources.devices[on]
       try:
         outputs = functions[place](arguments, device, self.cancellation)
       except (tf.errors.OpError, MemoryError) as e:
@@ -283,6 +301,7 @@ class Invocation:
       shared,
       values,
       lockstep.numbers(order, len(order)),
+      self.resources.devices if self.resources.on_gpu else (),
     )
 
   def _kept(

@@ -134,6 +134,7 @@ class GroupFailed(Exception):
 
 # Memory for a block's outputs.
 _BLOCK_BYTES = 256 << 20
+_BLOCK_BYTES_ON_GPU = 1 << 30
 # Memory for a group's weights, gradients and states, about so many copies of
 # what each of its clients receives.
 _GROUP_BYTES = 4 << 30
@@ -147,14 +148,16 @@ _TINY_BYTES = 16 << 10
 _MOST_IN_GROUP = 64
 
 
-def blocks(count: int, output_bytes: int | None) -> list[range]:
+def blocks(count: int, output_bytes: int | None, on_gpu: bool) -> list[range]:
   """Divides a cohort into blocks, whose outputs are in memory at once.
 
   Args:
     count: Number of clients.
     output_bytes: Size of one client's outputs; `None` if unknown.
+    on_gpu: Whether they are in a GPU's memory.
   """
-  most = _BLOCK_BYTES // max(1, output_bytes or _BLOCK_BYTES)
+  memory = _BLOCK_BYTES_ON_GPU if on_gpu else _BLOCK_BYTES
+  most = memory // max(1, output_bytes or memory)
   size = _even(count, min(_MOST_IN_BLOCK, max(1, most)))
   return [range(i, min(i + size, count)) for i in range(0, count, size)]
 

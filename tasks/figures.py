@@ -44,6 +44,7 @@ def label_distribution(
   *,
   title: str = '',
   classes: Sequence[str] = (),
+  counted: str = 'labels',
 ) -> None:
   """Plots the labels of each client, one client per row.
 
@@ -58,6 +59,7 @@ def label_distribution(
     path: PNG file to write.
     title: Of the picture.
     classes: Words for labels, by label; the labels themselves unless given.
+    counted: What the histogram counts, in the plural.
   """
   all_counts = partition.label_counts(labels)
   counts = all_counts[:_MOST_CLIENTS]
@@ -81,14 +83,14 @@ def label_distribution(
   draw = _bars if len(words) <= _MOST_COLOURS else _map
   picture = alt.vconcat(
     draw(base, words),
-    _histogram(np.count_nonzero(all_counts, axis=1)),
+    _histogram(np.count_nonzero(all_counts, axis=1), counted),
     resolve=alt.Resolve(scale=alt.ScaleResolveMap(color='independent')),
     title=title,
   )
   path.write_bytes(drawing.image(picture.to_dict(), 'png'))
 
 
-def _histogram(found: np.ndarray) -> Any:
+def _histogram(found: np.ndarray, counted: str) -> Any:
   """Draws how many clients have so many different labels."""
   numbers = range(int(found.min()), int(found.max()) + 1)
   heights = np.bincount(found)
@@ -100,7 +102,9 @@ def _histogram(found: np.ndarray) -> Any:
       x=alt.X(
         'labels:O',
         axis=alt.Axis(
-          title='different labels of a client', labelAngle=0, labelOverlap=True
+          title=f'different {counted} of a client',
+          labelAngle=0,
+          labelOverlap=True,
         ),
       ),
       y=alt.Y('clients:Q', axis=alt.Axis(title='clients', tickMinStep=1)),
@@ -195,13 +199,16 @@ def draw_partition(
   if not hasattr(data, 'partition'):
     return
   if 'label' in data.arrays:
-    labels, classes = _labels(data, task)
+    shift, scale = data.label_unit
+    labels, ranges = as_labels(data.arrays['label'] * scale + shift)
+    known = registry.classes_of(task, int(labels.max()) + 1)
     label_distribution(
       data.partition,
       labels,
       folder / 'labels.png',
       title=title,
-      classes=classes,
+      classes=ranges or data.classes or known,
+      counted='ranges' if ranges else 'labels',
     )
 
 
@@ -214,18 +221,6 @@ def describe_partition(data: Any) -> Optional[dict[str, Any]]:
   if not hasattr(data, 'partition') or 'label' not in data.arrays:
     return None
   return describe(data.partition, data.arrays['label'])
-
-
-def _labels(data: Any, task: str) -> tuple[np.ndarray, tuple[str, ...]]:
-  """Returns labels as int64 [examples], and the names of their classes.
-
-  Names are those of the data or of the task, or the ranges of binned numeric
-  labels.
-  """
-  shift, scale = data.label_unit
-  labels, between = as_labels(data.arrays['label'] * scale + shift)
-  known = registry.classes_of(task, int(labels.max()) + 1)
-  return labels, between or data.classes or known
 
 
 def jensen_shannon(p: np.ndarray, q: np.ndarray) -> np.ndarray:

@@ -67,6 +67,17 @@ def test_a_hook_may_give_a_run_up():
     tell_all(hooks.Guarded(hook, print))
 
 
+def test_all_are_told_of_the_end_even_if_one_fails():
+  class Full(hooks.Hook):
+    def end(self, event):
+      raise errors.RunError('The disk is full.')
+
+  later = Collecting()
+  with pytest.raises(errors.RunError, match='disk is full'):
+    hooks.HookList([Full(), later]).end(EVENTS['end'])
+  assert later.told == [EVENTS['end']]
+
+
 def test_some_of_the_methods_will_do():
   class Rounds:
     def round(self, event):

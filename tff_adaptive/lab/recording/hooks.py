@@ -12,6 +12,7 @@ callers add their own:
   training.run(settings, hooks=[Loss()])
 """
 
+import contextlib
 import dataclasses
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
@@ -178,7 +179,12 @@ class HookList:
   start = _forward('start')
   evaluation = _forward('evaluation')
   round = _forward('round')
-  end = _forward('end')
+
+  def end(self, event: End) -> None:
+    """Tells every hook, even if an earlier one fails."""
+    with contextlib.ExitStack() as stack:
+      for hook in reversed(self._hooks):
+        stack.callback(hook.end, event)
 
 
 class Guarded(HookList):
@@ -196,6 +202,8 @@ class Guarded(HookList):
     """
     super().__init__([hook])
     self._say = say
+
+  end = _forward('end')
 
   def notify(self, method: str, event: Any) -> None:
     """Calls a method of the hook; disables the hook if that fails."""

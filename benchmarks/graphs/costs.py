@@ -27,7 +27,7 @@ LAUNCH_SECONDS = 3.8e-6
 SMALLEST_SECONDS = 2e-6
 # Seconds of TensorFlow's executor for a node, launched or not. Assumed, of the
 # order of what the in-process runtime takes here on a CPU for the logistic
-# model (docs/runtimes.md: 0.36 ms of a thread a step, of 300 nodes).
+# model (0.36 ms of a thread a step, of 300 nodes).
 NODE_SECONDS = 1e-6
 
 

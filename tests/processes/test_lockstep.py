@@ -376,8 +376,22 @@ def test_a_client_that_fails_is_named():
   process = algorithms.build('fedadam', model_fn(2))
   data = [as_rows(own) for own in arrays]
   with pytest.raises(runtime.ClientFailure, match='Client 3 of 6') as caught:
-    _run(process, 'true', data, rounds=1)
+    # A GPU computes what is not finite instead.
+    _run(process, 'true', data, rounds=1, devices=['CPU:0'])
   assert caught.value.client_index == 3
+
+
+def test_a_client_whose_data_cannot_be_read_is_named():
+  process = algorithms.build('fedadam', model_fn(2))
+  data = [_as_dataset(own) for own in clients()]
+
+  def read(x, y):
+    with tf.control_dependencies([tf.debugging.Assert(False, ['no file'])]):
+      return tf.identity(x), y
+
+  data[2] = data[2].map(read)
+  with pytest.raises(runtime.ClientFailure, match=r'Client 2 of 6.*no file'):
+    _run(process, 'true', data, rounds=1)
 
 
 def test_what_cannot_train_together_trains_alone_and_says_why(caplog):
@@ -434,7 +448,7 @@ def test_xla_is_not_blamed_for_a_client_that_fails(monkeypatch, caplog):
   monkeypatch.setattr(lockstep.Together, 'function', lambda *_: refuse)
   data = [as_rows(own) for own in arrays]
   with pytest.raises(runtime.ClientFailure, match='Client 3 of 6'):
-    _run(process, 'true', data, rounds=1, jit_compile='true')
+    _run(process, 'true', data, 1, jit_compile='true', devices=['CPU:0'])
   assert 'without XLA' not in caplog.text
 
 

@@ -144,6 +144,14 @@ def set_in_process_context(**arguments: Any) -> _Context:
   return set_default_context(create_in_process_context(**arguments))
 
 
+def _current() -> Any:
+  """Returns TFF's current context, without `ProgramContext` around it."""
+  import tensorflow_federated as tff  # pylint: disable=g-import-not-at-top
+
+  context = tff.framework.get_context_stack().current
+  return getattr(context, 'asynchronous', context)
+
+
 def create_ensemble(computation: 'tff.Computation') -> 'ensemble.Ensemble':
   """Creates a computation's form for several server states at once.
 
@@ -154,12 +162,10 @@ def create_ensemble(computation: 'tff.Computation') -> 'ensemble.Ensemble':
   Raises:
     CannotVectorize: If its clients must run one by one, or in another context.
   """
-  import tensorflow_federated as tff  # pylint: disable=g-import-not-at-top
-
   from tff_adaptive.runtime.engine import contexts  # pylint: disable=g-import-not-at-top
   from tff_adaptive.runtime.engine import ensemble  # pylint: disable=g-import-not-at-top
 
-  context = tff.framework.get_context_stack().current
+  context = _current()
   if not isinstance(context, contexts.InProcessContext):
     raise CannotVectorize('another runtime runs it')
   return ensemble.Ensemble(context.engine, computation)
@@ -175,11 +181,7 @@ def aggregation_seconds() -> float | None:
     The seconds, of this machine if the context is a cluster's; `None` if it is
     native.
   """
-  import tensorflow_federated as tff  # pylint: disable=g-import-not-at-top
-
-  context = tff.framework.get_context_stack().current
-  context = getattr(context, 'asynchronous', context)
-  engine = getattr(context, 'engine', None)
+  engine = getattr(_current(), 'engine', None)
   return None if engine is None else engine.resources.aggregation_seconds
 
 
@@ -195,11 +197,7 @@ def data_announcer() -> Callable[[Sequence[Reference]], None] | None:
   Returns:
     The function, or `None` if the context loads no data in advance.
   """
-  import tensorflow_federated as tff  # pylint: disable=g-import-not-at-top
-
-  context = tff.framework.get_context_stack().current
-  context = getattr(context, 'asynchronous', context)
-  return getattr(getattr(context, 'runner', None), 'announce', None)
+  return getattr(getattr(_current(), 'runner', None), 'announce', None)
 
 
 def create_native_context(
@@ -235,10 +233,13 @@ def create_native_context(
   """
   from tff_adaptive.runtime import native  # pylint: disable=g-import-not-at-top
 
-  context = native.create_async(
-    default_num_clients=default_num_clients,
-    max_concurrent_clients=max_concurrent_clients,
-  )
+  if max_concurrent_clients is not None and max_concurrent_clients < 1:
+    raise ValueError(
+      '`max_concurrent_clients` must be at least 1 or None (no bound), got'
+      f' {max_concurrent_clients!r}.'
+    )
+  worker = native.Worker(default_num_clients, max_concurrent_clients or -1)
+  context = native.NativeAsyncContext(worker)
   return context if asynchronous else native.NativeContext(context)
 
 

@@ -54,12 +54,10 @@ class Worker:
     process: The running worker; `None` before it is needed and after `stop`.
   """
 
-  def __init__(
-    self, default_num_clients: int, max_concurrent_clients: int, binary: str
-  ):
+  def __init__(self, default_num_clients: int, max_concurrent_clients: int):
     self._default_num_clients = default_num_clients
     self._max_concurrent_clients = max_concurrent_clients
-    self._binary = binary
+    self._binary = tff_names.worker_binary_path()
     self._log = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as self)
     self.process: subprocess.Popen[bytes] | None = None
     self.is_closed = False
@@ -233,21 +231,3 @@ class NativeContext(tff.framework.SyncContext):
   def close(self) -> None:
     """Ends the worker; the context cannot be used afterwards."""
     self._async.close()
-
-
-def create_async(
-  *, default_num_clients: int, max_concurrent_clients: int | None
-) -> NativeAsyncContext:
-  """Creates the context of `tff_adaptive.runtime.create_native_context`."""
-  if max_concurrent_clients is not None and max_concurrent_clients < 1:
-    raise ValueError(
-      '`max_concurrent_clients` must be at least 1 or None (no bound), got'
-      f' {max_concurrent_clients!r}.'
-    )
-  return NativeAsyncContext(
-    Worker(
-      default_num_clients,
-      max_concurrent_clients or -1,
-      tff_names.worker_binary_path(),
-    )
-  )

@@ -322,8 +322,27 @@ def test_datasets_whose_end_is_unknown_are_read_until_cancelled():
     dataset_cache._read_rows(variant, tff.TensorType(np.int64, [None]), check)
 
 
+def test_empty_batches_are_batches():
+  cache = dataset_cache.DatasetCache(1 << 20)
+  spec = tff.SequenceType(tff.TensorType(np.float32, [None]))
+  full, empty = np.ones([2], np.float32), np.zeros([0], np.float32)
+  assert cache.client_data([full, full], spec).known_rows is not None
+  assert cache.client_data([full, empty], spec).known_rows is None
+
+
+def test_single_numbers_and_what_is_not_of_clients_are_not_kept():
+  cache = dataset_cache.DatasetCache(1 << 20)
+  numbers = tf.data.Dataset.range(9)
+  batches = numbers.batch(3)
+  of_batches = tff.SequenceType(tff.TensorType(np.int64, [None]))
+  for _ in range(2):
+    cache.client_data(numbers, tff.SequenceType(np.int64))
+    cache.variant(batches, of_batches)
+  assert cache.free_bytes == 1 << 20
+
+
 def test_no_more_batches_are_kept_than_allowed():
-  cache = dataset_cache.DatasetCache(100)
+  cache = dataset_cache.DatasetCache(500)  # 256 of them are a tensor's own.
   large = tf.data.Dataset.from_tensors(np.zeros(90, np.float32))
   small = tf.data.Dataset.from_tensors(np.zeros(20, np.float32))
   for dataset, kept in ((large, False), (small, True)):

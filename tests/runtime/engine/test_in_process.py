@@ -397,7 +397,8 @@ def test_only_what_the_runtime_returned_goes_back_without_a_copy(context):
   np.testing.assert_array_equal(returned, np.ones(16))
   with pytest.raises(ValueError, match='read-only'):
     returned[0] = 3
-  assert np.shares_memory(unchanged(returned), returned)
+  if not tf.config.list_physical_devices('GPU'):  # It computes there.
+    assert np.shares_memory(unchanged(returned), returned)
   earlier = []
   for _ in range(5):
     earlier.append(weakref.ref(returned))

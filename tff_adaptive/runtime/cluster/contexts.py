@@ -302,6 +302,8 @@ class Cluster:
       try:
         if argument is None:
           argument = ray.put(self._read_part(sent, server, slots))
+      except ray.exceptions.RayTaskError as e:
+        raise failures.RuntimeFailure(str(e)) from e
       except ray.exceptions.RayError as e:
         lost: dict[int, Exception] = {0: e}
         losers = slots

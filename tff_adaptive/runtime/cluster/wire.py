@@ -5,7 +5,6 @@ is needed, and tensors become arrays, which Ray neither copies nor pickles.
 Clients' values are encoded apart from the server's, which all actors share.
 """
 
-import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -27,35 +26,14 @@ _split = functools.lru_cache(maxsize=1024)(values.compile_split)
 _pack = functools.lru_cache(maxsize=1024)(values.compile_pack)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Graph:
-  """A dataset as its serialized graph."""
-
-  graph: bytes
-
-  def restore(self, element_type: tff.Type) -> Any:
-    return tff_datasets.dataset_from_graph(self.graph, element_type)
+def _from_rows(rows: Any, batch_size: int, element_type: tff.Type) -> Any:
+  """Builds a client's batches from rows of arrays."""
+  return rows_lib.RowBatches(_tensors(rows), batch_size)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Rows:
-  """A client's batches as rows of arrays."""
-
-  rows: Any
-  batch_size: int
-
-  def restore(self, element_type: tff.Type) -> Any:
-    return rows_lib.RowBatches(_tensors(self.rows), self.batch_size)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Elements:
-  """A list of batches as arrays."""
-
-  elements: Sequence[Any]
-
-  def restore(self, element_type: tff.Type) -> Any:
-    return [_tensors(element) for element in self.elements]
+def _from_elements(elements: Sequence[Any], element_type: tff.Type) -> Any:
+  """Builds a list of batches from arrays."""
+  return [_tensors(element) for element in elements]
 
 
 def _tensors(structure: Any) -> Any:
@@ -124,18 +102,26 @@ def _encode_each(clients: Sequence[Any], member: tff.Type) -> list[Any]:
 
 
 def _encode_dataset(value: Any, type_spec: tff.SequenceType) -> Any:
+  """Encodes a dataset as a function from its element type to the dataset.
+
+  The function is a `functools.partial`; a reference stays as it is.
+  """
   if isinstance(value, references.Reference):
     return value
   if isinstance(value, rows_lib.RowBatches):
-    return _Rows(_arrays(value.own_rows()), value.batch_size)
+    return functools.partial(
+      _from_rows, _arrays(value.own_rows()), value.batch_size
+    )
   if isinstance(value, tf.data.Dataset):
     conformed = tff_datasets.conform_dataset(value, type_spec.element)
     graph = tff_datasets.graph_of(conformed)
     if graph is not None:
-      return _Graph(graph)
+      return functools.partial(tff_datasets.dataset_from_graph, graph)
     value = list(value)
   if isinstance(value, (list, tuple)):
-    return _Elements([_arrays(element) for element in value])
+    return functools.partial(
+      _from_elements, [_arrays(element) for element in value]
+    )
   raise TypeError(
     f'Expected a dataset of {type_spec.element}, got {type(value).__name__}.'
   )
@@ -163,8 +149,8 @@ def decode(encoded: Any, type_spec: tff.Type, columns: Iterator[Any]) -> Any:
     return [decode(one, member, columns) for one in next(columns)]
   if isinstance(type_spec, tff.FederatedType):
     return decode(encoded, type_spec.member, columns)
-  if isinstance(encoded, (_Graph, _Rows, _Elements)):
-    return encoded.restore(type_spec.element)
+  if isinstance(encoded, functools.partial):
+    return encoded(type_spec.element)
   return encoded
 
 

@@ -35,6 +35,8 @@ def _options(private_threads: int | None) -> bytes:
   return tff_datasets.serialize_options(options)
 
 
+# Of an eager tensor, beside its values.
+_TENSOR_BYTES = 256
 _PLAIN = _options(1)
 _WITH_OWN_THREADS = _options(None)
 
@@ -91,11 +93,13 @@ class ClientData:
     """The known rows as packed `forms.Rows`."""
     rows = self.known_rows
     assert rows is not None
+    # A huge batch size would overflow where it is added to `begin`.
+    most = max(1, rows.end - rows.begin)
     packed = forms.Rows(
       rows.components,
       _number(rows.begin),
       _number(rows.end),
-      _number(rows.batch_size),
+      _number(min(rows.batch_size, most)),
     )
     return packed.pack_from(packed.begin)
 
@@ -132,11 +136,13 @@ def _rows_of_list(flat: Sequence[Sequence[tf.Tensor]]) -> ClientRows | None:
   if any(t.shape[0] != batch[0].shape[0] for batch in flat for t in batch):
     return None
   sizes = [int(batch[0].shape[0]) for batch in flat]
+  if 0 in sizes:  # Rows would have no such batch.
+    return None
   shapes = {tuple(tuple(t.shape[1:]) for t in batch) for batch in flat}
   if len(set(sizes[:-1])) > 1 or sizes[-1] > sizes[0] or len(shapes) > 1:
     return None
   components = [np.concatenate(parts) for parts in zip(*flat)]
-  return ClientRows(components, 0, sum(sizes), max(1, sizes[0]))
+  return ClientRows(components, 0, sum(sizes), sizes[0])
 
 
 def _read_rows(
@@ -225,12 +231,21 @@ class DatasetCache:
       TypeError: If the value is something else, or its elements have another
         type.
     """
-    return self._data_of(value, type_spec).dataset
+    return self._data_of(value, type_spec, keeps=False).dataset
 
   def _data_of(
-    self, value: values.PythonValue, type_spec: tff.SequenceType
+    self,
+    value: values.PythonValue,
+    type_spec: tff.SequenceType,
+    keeps: bool = True,
   ) -> ClientData:
-    """Converts a dataset, or a list of elements without known batches."""
+    """Converts a dataset, or a list of elements without known batches.
+
+    Args:
+      value: The dataset or list.
+      type_spec: Its type.
+      keeps: Whether to keep the batches of a dataset that is passed again.
+    """
     if not isinstance(value, tf.data.Dataset):
       return _of_variant(_make_variant(value, type_spec), type_spec)
     with self._lock:
@@ -239,7 +254,7 @@ class DatasetCache:
         variant = _make_variant(value, type_spec)
         entry = _Seen(type_spec, _of_variant(variant, type_spec))
         self._entries[value] = entry
-      elif not entry.seen_again:
+      elif keeps and not entry.seen_again:
         entry.seen_again = True
         self._keep_batches(value, entry)
       return entry.data
@@ -277,14 +292,17 @@ class DatasetCache:
   def _keep_batches(self, dataset: tf.data.Dataset, entry: _Seen) -> None:
     """Caches the dataset's batches if they never change and fit the budget."""
     variant = entry.data.dataset
-    if not self.free_bytes or not tff_datasets.yields_the_same_each_time(
-      variant
+    specs = values.leaf_specs(entry.type_spec.element)
+    if (
+      not self.free_bytes
+      or any(spec.shape.rank == 0 for spec in specs)
+      or not tff_datasets.yields_the_same_each_time(variant)
     ):
       return
     flat = tff_datasets.flat_dataset(variant, entry.type_spec.element)
     batches, size = [], 0
     for batch in flat:
-      size += sum(
+      size += _TENSOR_BYTES * len(batch) + sum(
         t.dtype.size * t.shape.num_elements()
         if t.dtype != tf.string
         else sum(len(s) + 64 for s in t.numpy().flat)

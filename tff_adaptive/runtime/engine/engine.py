@@ -22,6 +22,12 @@ _MAX_EXECUTABLES = 64
 _Compiled: TypeAlias = tuple[executable_lib.Executable, signature_lib.Signature]
 
 
+def _forget(engine: 'weakref.ref[Engine]', key: int) -> None:
+  """Forgets a computation, of an engine that may be gone before it."""
+  if (there := engine()) is not None:
+    there.forget(key)
+
+
 class Engine:
   """Compiles computations, each once, and runs them in this process.
 
@@ -90,7 +96,7 @@ class Engine:
         signature_lib.Signature(executable, comp.type_signature, self.datasets),
       )
       self._by_id[key] = known
-      weakref.finalize(comp, self._by_id.pop, key, None)
+      weakref.finalize(comp, _forget, weakref.ref(self), key)
       return known
 
   def run(
@@ -128,6 +134,10 @@ class Engine:
     with executable.lock:
       run.execute()
     return signature.restore(run.server, run.clients)
+
+  def forget(self, key: int) -> None:
+    """Forgets a computation that is gone, given its id."""
+    self._by_id.pop(key, None)
 
   def close(self) -> None:
     """Ends the client threads; the engine cannot be used afterwards."""

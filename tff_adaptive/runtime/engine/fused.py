@@ -1,5 +1,6 @@
 """Fusion of nodes into TensorFlow functions."""
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 
@@ -222,10 +223,9 @@ class Fold:
     """
     if not totals:
       return totals
-    operations = self._operations()
-    if len(devices) > 1 and operations is not None:
+    if len(devices) > 1 and self._operations is not None:
       groups = [
-        (1, self._reduced(cancellation, operations, *group, device))
+        (1, self._reduced(cancellation, *group, device))
         for group, device in zip(groups, itertools.cycle(devices))
       ]
       order = tf.range(len(groups))
@@ -237,6 +237,7 @@ class Fold:
       arguments += values
     return self._of_groups[sizes](arguments, '', cancellation)
 
+  @functools.cached_property
   def _operations(self) -> dict[nodes_lib.Leaf, str] | None:
     """Returns what reduces each of `inputs`; `None` unless that is all."""
     found: dict[nodes_lib.Leaf, str] = {}
@@ -249,13 +250,14 @@ class Fold:
   def _reduced(
     self,
     cancellation: tff_functions.Cancellation,
-    operations: dict[nodes_lib.Leaf, str],
     count: int,
     values: list[tf.Tensor],
     device: str,
   ) -> list[tf.Tensor]:
     """Reduces a group's clients to one, on a device."""
     key = count, values[0].shape[0]
+    operations = self._operations
+    assert operations is not None
 
     def body(*tensors: tf.Tensor) -> list[tf.Tensor]:
       return [

@@ -120,33 +120,36 @@ class Invocation:
       phase.client.shared_bytes, phase.loops
     ):
       self._run_alone(phase)
-    elif together is None or (rows := self._joined(phase, together)) is None:
+      return
+    try:
+      if together is None or not self._run_together(phase, together):
+        self._say_alone(phase)
+        self._run_alone(phase)
+      return
+    except failures.CannotVectorize as e:
+      phase.alone_because, phase.together = str(e), None
       self._say_alone(phase)
       self._run_alone(phase)
-    else:
+      return
+    except (tf.errors.OpError, MemoryError) as e:
+      self.cancellation.check()
+      reason = str(e).partition('\n')[0]
+    # Not within `except`, where the error keeps the groups' tensors.
+    assert together is not None
+    if self._compiles(together):
+      together.cannot_compile = reason
       try:
-        self._run_together(phase, together, rows)
-      except lockstep.GroupFailed as e:
-        self.cancellation.check()
-        reason = str(e).partition('\n')[0]
-        if self._compiles(together):
-          together.cannot_compile = reason
-          try:
-            self._run_clients(phase)
-          except BaseException:
-            together.cannot_compile = ''  # XLA is not to blame.
-            raise
-          _logger.warning('Clients train without XLA: %s', reason)
-          return
-        # Alone, to find the client that fails.
-        self._run_alone(phase)
-        # None does, so it is due to the form for several clients.
-        phase.alone_because, phase.together = reason, None
-        self._say_alone(phase)
-      except failures.CannotVectorize as e:
-        phase.alone_because, phase.together = str(e), None
-        self._say_alone(phase)
-        self._run_alone(phase)
+        self._run_clients(phase)
+      except BaseException:
+        together.cannot_compile = ''  # XLA is not to blame.
+        raise
+      _logger.warning('Clients train without XLA: %s', reason)
+      return
+    # Alone, to find the client that fails.
+    self._run_alone(phase)
+    # None does, so it is due to the form for several clients.
+    phase.alone_because, phase.together = reason, None
+    self._say_alone(phase)
 
   def _joined(
     self, phase: phases.Phase, together: lockstep.Together
@@ -161,7 +164,11 @@ class Invocation:
       )
     except failures.CannotVectorize as e:
       phase.alone_because = '' if str(e) in phase.said else str(e)
-      return None
+    except MemoryError as e:
+      phase.alone_because, phase.together = str(e), None
+    except tf.errors.OpError:
+      phase.alone_because = ''  # Alone, the client that fails is named.
+    return None
 
   def _compiles(self, together: lockstep.Together) -> bool:
     return self.resources.jit_compile and not together.cannot_compile
@@ -179,12 +186,20 @@ class Invocation:
       phase.alone_because = ''
 
   def _run_together(
-    self,
-    phase: phases.Phase,
-    together: lockstep.Together,
-    rows: lockstep.Rows,
-  ) -> None:
-    """Runs clients in groups, each in one call, and accumulates them."""
+    self, phase: phases.Phase, together: lockstep.Together
+  ) -> bool:
+    """Runs clients in groups, each in one call, and accumulates them.
+
+    Returns:
+      Whether their rows can be joined; otherwise nothing runs.
+
+    Raises:
+      CannotVectorize: If TensorFlow cannot vectorize their function.
+      tf.errors.OpError, MemoryError: If a group fails; which of its clients is
+        unknown.
+    """
+    if (rows := self._joined(phase, together)) is None:
+      return False
     shared = [self.server[leaf.slot] for leaf in phase.fold.shared]
     totals = [self.server[slot] for slot in phase.zero]
     kept: dict[int, nodes_lib.ClientTensors] = {}
@@ -205,6 +220,7 @@ class Invocation:
       self.clients[index] = local
     for slot, tensor in zip(phase.total, totals):
       self.server[slot] = tensor
+    return True
 
   def _run_block(
     self,
@@ -258,10 +274,7 @@ class Invocation:
         *components[on],
       ]
       device = self.resources.devices[on]
-      try:
-        outputs = functions[place](arguments, device, self.cancellation)
-      except (tf.errors.OpError, MemoryError) as e:
-        raise lockstep.GroupFailed(e) from e
+      outputs = functions[place](arguments, device, self.cancellation)
       return dict(zip(together.output_slots, outputs))
 
     if len(members) == 1:

@@ -75,8 +75,10 @@ def joined(
 
   Raises:
     CannotVectorize: If their batches are not known or have other sizes.
+    MemoryError: If more is read from datasets than a cohort may hold at once.
   """
   found = []
+  size = 0
   for variant in data:
     rows = variant.read_rows(check)
     if rows is None:
@@ -84,6 +86,10 @@ def joined(
         'the batches of a client are not known beforehand'
       )
     found.append(rows)
+    if rows is not variant.known_rows:
+      size += sum(np.asarray(c).nbytes for c in rows.components)
+      if size > _READ_BYTES:
+        raise MemoryError('the data of a cohort are large')
   first = found[0]
   if not only_own and all(
     rows.batch_size == first.batch_size
@@ -128,10 +134,8 @@ def joined(
   return Rows(components, begins, ends, size)
 
 
-class GroupFailed(Exception):
-  """Raised if a call for several clients fails; which of them is unknown."""
-
-
+# Memory for rows that are read from clients' datasets.
+_READ_BYTES = 1 << 30
 # Memory for a block's outputs.
 _BLOCK_BYTES = 256 << 20
 _BLOCK_BYTES_ON_GPU = 1 << 30

@@ -174,7 +174,15 @@ class Division:
       ),
       zero=[leaf.slot for a in here for leaf in a.zero],
       total=[leaf.slot for a in here for leaf in a.result.leaves],
-      keep=self._kept_after(number),
+      # At clients, for later phases or the result.
+      keep=[
+        leaf.slot
+        for node in self._nodes
+        if node.site is nodes_lib.CLIENT and node.phase <= number
+        for leaf in node.leaves
+        if leaf in self._wanted
+        or any(self._read_in(n) > number for n in self._readers[leaf])
+      ],
     )
 
   def _built(
@@ -197,17 +205,6 @@ class Division:
       for node in nodes
       for leaf in node.leaves
       if leaf in self._wanted or not own.issuperset(self._readers[leaf])
-    ]
-
-  def _kept_after(self, number: int) -> list[int]:
-    """Returns the slots at clients that later phases or the result use."""
-    return [
-      leaf.slot
-      for node in self._nodes
-      if node.site is nodes_lib.CLIENT and node.phase <= number
-      for leaf in node.leaves
-      if leaf in self._wanted
-      or any(self._read_in(n) > number for n in self._readers[leaf])
     ]
 
 

@@ -85,7 +85,10 @@ class Graph:
     self.graph_def = graph_def
     self.cohort_form: cohorts.CohortForm | None = None
     self.ordered = rewriting.keeps_state(graph_def)
-    self._pruned: dict[tuple[int, ...], defs.GraphDef] = {}
+    # A method's cache would be a cycle of references, which outlives graphs.
+    self._prune = functools.cache(
+      functools.partial(_pruned, graph_def, self.results)
+    )
 
   def call(
     self,
@@ -173,14 +176,15 @@ class Graph:
       is not None
     )
 
-  def _prune(self, wanted: tuple[int, ...]) -> defs.GraphDef:
-    """Returns a copy of the subgraph that some results need."""
-    if wanted not in self._pruned:
-      needed = defs.needed_nodes(
-        self.graph_def, (defs.node_name(self.results[i]) for i in wanted)
-      )
-      pruned = defs.GraphDef(versions=self.graph_def.versions)
-      pruned.library.CopyFrom(self.graph_def.library)
-      pruned.node.extend(n for n in self.graph_def.node if n.name in needed)
-      self._pruned[wanted] = pruned
-    return self._pruned[wanted]
+
+def _pruned(
+  graph_def: defs.GraphDef, results: Sequence[str], wanted: tuple[int, ...]
+) -> defs.GraphDef:
+  """Returns a copy of the subgraph that some results need."""
+  needed = defs.needed_nodes(
+    graph_def, (defs.node_name(results[i]) for i in wanted)
+  )
+  pruned = defs.GraphDef(versions=graph_def.versions)
+  pruned.library.CopyFrom(graph_def.library)
+  pruned.node.extend(n for n in graph_def.node if n.name in needed)
+  return pruned

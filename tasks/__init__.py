@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import Any, Optional, TYPE_CHECKING
 
 from tasks import registry
-from tasks import shared
 from tasks import user_tasks
 from tasks.formats.data_files import DataError as DataError
 from tasks.formats.data_files import PartitionError as PartitionError
@@ -63,9 +62,9 @@ def parameters_of(name: str) -> Mapping[str, parameters.Parameter]:
       be an option.
   """
   described = info(name)
-  if described.own:
+  if described.options is None:
     return user_tasks.look_up(described.place).parameters
-  return parameters.parameters_of(_options_of(described))
+  return parameters.parameters_of(described.options)
 
 
 def summary(name: str) -> str:
@@ -106,10 +105,10 @@ def create(
         f'`{option}`{parameters.suggestion(option, accepted)}; it accepts '
         f'{", ".join(accepted)}.'
       )
-  if described.own:
+  if described.options is None:
     checked = {k: accepted[k].check(v) for k, v in options.items()}
     return user_tasks.create(described, checked)
-  return _options_of(described)(**options).create()
+  return described.options(**options).create()
 
 
 def check_data(name: str, /, **options: Any) -> Optional[int]:
@@ -127,13 +126,7 @@ def check_data(name: str, /, **options: Any) -> Optional[int]:
     ParameterError: If options and data are inconsistent.
   """
   described = info(name)
-  if described.own:
-    return None
-  found = _options_of(described)(**options).check_data(described.files)
-  return found or described.num_clients
-
-
-def _options_of(described: TaskInfo) -> type[shared.Options]:
   if described.options is None:
-    raise TypeError(f'The task {described.name} has no options.')
-  return described.options
+    return None
+  found = described.options(**options).check_data(described.files)
+  return found or described.num_clients

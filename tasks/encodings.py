@@ -58,7 +58,7 @@ class Encoding:
       self._encode(
         tf.constant(examples.numbers[i : i + _CHUNK], tf.float64),
         [
-          tf.constant(examples.words[name].tolist()[i : i + _CHUNK])
+          tf.constant(examples.words[name].iloc[i : i + _CHUNK].tolist())
           for name in examples.words
         ],
       ).numpy()
@@ -430,6 +430,11 @@ def fit_text(
     texts = examples.words[column.name].to_numpy()[training]
     layer.adapt(tf.constant(texts.tolist()))
     words = tuple(layer.get_vocabulary()[_RESERVED:])
+    if not words:
+      raise data_files.DataError(
+        f'The column {column.name!r} has no words (runs of letters or digits) '
+        'in training examples.'
+      )
   else:
     words = columns_lib.read_words(vocabulary, size - _RESERVED)
   return TextEncoding(column, len(words) + _RESERVED, max_length, words)

@@ -23,7 +23,7 @@ _LONGEST = 1000
 # Digits, signs and marks of any script, perhaps before a unit, which `numbers`
 # may not accept: '12%', '$1', '(1.50)', '5 kg'. '10-19' and 'A1' are words.
 _LIKE_A_NUMBER = r"\W*\d[\d.,'\u2019_\s]*(?:[eE][-+]?\d+)?(?:\W*|\s[^\W\d]+)"
-_PLAIN = re.compile(r'[+-]?[0-9]+(\.[0-9]*)?')
+_PLAIN = re.compile(r'[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,13 +72,13 @@ class Cells:
         first of the marked cells.
     """
     self.name, self.cells, self._where = name, cells, where
-    known = cells.dropna()
-    if not len(known):
+    known = (c for c in cells.dropna() if not isinstance(c, str) or c.strip())
+    self.first: Any = next(known, None)
+    if self.first is None:
       raise data_files.DataError(
         f'{where(cells.isna())}: the column {name!r} is empty; exclude it with '
         '--table_features.'
       )
-    self.first = known.iloc[0]
 
   def wrong(self, told: str, marked: Any = None) -> NoReturn:
     """Raises `DataError` for the first of the marked cells."""
@@ -357,11 +357,6 @@ def alike(words: Iterable[str]) -> list[list[str]]:
   return [same for same in found.values() if len(same) > 1]
 
 
-def is_number(word: Any) -> bool:
-  """Returns whether a label is a number, or text of one."""
-  return _PLAIN.fullmatch(str(word).strip()) is not None
-
-
 def _value(word: str, marks: Marks) -> Any:
   """Returns a word's number; the word in a tuple if it is none."""
   decimal, thousands = marks
@@ -371,14 +366,14 @@ def _value(word: str, marks: Marks) -> Any:
   elif decimal != '.' and '.' in word:
     return (word,)
   plain = plain.replace(decimal, '.')
-  if not is_number(plain):
+  if not _PLAIN.fullmatch(plain):
     return (word,)
-  whole, _, decimals = plain.partition('.')
+  whole, _, decimals = plain.lstrip('+-').partition('.')
+  sign = '-' if plain.startswith('-') else ''
   decimals = decimals.rstrip('0')
   if not decimals:
-    return int(whole)
-  sign = '-' if plain.startswith('-') else ''
-  return f'{sign}{abs(int(whole))}.{decimals}'
+    return int(f'{sign}{whole or 0}')
+  return f'{sign}{int(whole or 0)}.{decimals}'
 
 
 # By column: the range [low, high] of its numbers, or its words.

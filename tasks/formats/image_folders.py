@@ -78,8 +78,14 @@ def read(root: pathlib.Path) -> tuple[pandas.DataFrame, list[str]]:
   classes = folders(root)
   if deep:
     classes = [c for client in folders(root) for c in folders(client)]
+    if lost := [folder for folder in folders(root) if folder not in deep]:
+      raise data_files.DataError(
+        f'{root}: {lost[0].name} has no folder of images, as {deep[0].name} '
+        f'has; images end in {", ".join(sorted(SUFFIXES))}.'
+      )
   rows: list[dict[str, Any]] = []
-  skipped = [p for p in children(root) if p.is_file()]
+  beside = [root, *(folders(root) if deep else [])]
+  skipped = [p for f in beside for p in children(f) if p.is_file()]
   for folder in classes:
     skipped += [p for p in set(children(folder)) - set(_images(folder))]
     for path in _images(folder):

@@ -132,28 +132,41 @@ def _split_of(path: pathlib.Path) -> Optional[str]:
   return next((_SPLITS[word] for word in words if word in _SPLITS), None)
 
 
-def _sources(path: pathlib.Path) -> list[_Source]:
-  """Lists the files to read."""
+def _sources(
+  path: pathlib.Path, notes: list[str], split: str = 'train'
+) -> list[_Source]:
+  """Lists the files to read, and notes what is left out.
+
+  Args:
+    path: A file or a folder.
+    notes: Receives the notes.
+    split: The split that a folder is of.
+  """
   try:
-    folder = path.is_dir()
+    is_folder = path.is_dir()
   except (OSError, ValueError):  # An impossible path.
-    folder = False
-  if not folder or arrow.is_saved(path):
+    is_folder = False
+  if not is_folder or arrow.is_saved(path):
     return [_Source(path)]
   children, folders = image_folders.children(path), image_folders.folders(path)
-  tables = [p for p in children if p.suffix.lower() == '.csv']
+  tables = [p for p in children if p.suffix.lower() in ('.csv', '.tsv')]
   others = [p for p in children if p.suffix.lower() in data_files.ARROW]
   files = tables or others
   if tables and others:
     _beside(path, tables[0], others[0], 'and is of another kind')
-  for split in (f for f in folders if files and _split_of(f)):
-    _beside(path, files[0], split, 'and is a folder named like a split')
+  for folder in (f for f in folders if files and _split_of(f)):
+    _beside(path, files[0], folder, 'and is a folder named like a split')
   for one, other in itertools.pairwise(sorted(files, key=lambda p: p.stem)):
     if one.stem == other.stem:
       _beside(path, one, other, 'and would be the same client or split')
+  if left_out := [p.name for p in children if files and p not in files]:
+    notes.append(
+      f'Of {path}, {columns_lib.listed(left_out)} is left out: beside '
+      f'{files[0].name} other kinds of files, and folders, are not read.'
+    )
   found = files or folders
   splits = [_split_of(p) for p in found]
-  named = [p for p, split in zip(found, splits, strict=True) if split]
+  named = [p for p, part in zip(found, splits, strict=True) if part]
   if named and (files or len(named) == len(found) or not _has_classes(path)):
     if len(named) < len(found):
       other = next(p for p in found if p not in named)
@@ -162,16 +175,16 @@ def _sources(path: pathlib.Path) -> list[_Source]:
         f'{named[0].name} is named like a split and {other.name} is not; name '
         'splits train, test and validation, or rename clients.',
       )
-    if 'train' not in splits:
+    if split not in splits:
       _wrong(
         path,
-        f'there is no split train beside {named[0].name}, which is named like '
-        'a split; rename it if it is a client.',
+        f'there is no split {split} beside {named[0].name}, which is named '
+        'like a split; rename it if it is a client.',
       )
     return [
-      dataclasses.replace(source, split=split or '')
-      for part, split in zip(found, splits, strict=True)
-      for source in _sources(part)
+      dataclasses.replace(source, split=part or '')
+      for place, part in zip(found, splits, strict=True)
+      for source in _sources(place, notes, part or '')
     ]
   if files:
     pieces = all(_PIECE.fullmatch(p.stem) for p in files)
@@ -213,7 +226,7 @@ def read(path: pathlib.Path, names: Names) -> Examples:
       column and row.
   """
   notes: list[str] = []
-  sources, frames = _sources(path), []
+  sources, frames = _sources(path, notes), []
   for source in sources:
     frame = _read_source(source.path, names, notes)
     if names.text is not None:
@@ -263,7 +276,7 @@ def read(path: pathlib.Path, names: Names) -> Examples:
         'it is empty (NA, null and the like count as empty).',
       )
   if client in whole.columns:
-    odd = whole[client].map(lambda cell: isinstance(cell, _NO_WORD))
+    odd = np.array([isinstance(cell, _NO_WORD) for cell in whole[client]])
     if odd.any():
       _wrong(
         f'{where(odd)}, column {client!r}',
@@ -345,11 +358,16 @@ def _read_csv(path: pathlib.Path, names: Names) -> pandas.DataFrame:
   get = 'The first line names the columns.'
   with data_files.reading(path, 'CSV file', get):
     with open(path, newline='', encoding='utf-8-sig') as file:
-      line = file.readline()
-    delimiter = max(_DELIMITERS, key=line.count)
-    header = [
-      name.strip() for name in next(csv.reader([line], delimiter=delimiter), [])
-    ]
+      line = next((line for line in file if line.strip('\r\n')), '')
+      unquoted = re.sub('"[^"]*("|$)', '', line)
+      delimiter = max(_DELIMITERS, key=unquoted.count)
+      # A quoted name may go on in the next line.
+      cells = csv.reader(
+        itertools.chain([line], file),
+        delimiter=delimiter,
+        skipinitialspace=True,
+      )
+      header = [name.strip() for name in next(cells, [])]
     if not header:
       _wrong(path, 'it is empty.')
     header = [name or f'Unnamed: {i}' for i, name in enumerate(header)]
@@ -488,12 +506,11 @@ def _check_labels(
         f'{source.path}, column {names.label!r}',
         f'one word or number a row was expected, got {cell!r:.40}.',
       )
-    numeric = [
-      columns_lib.is_number(str(label).translate(plain))
-      for label in known.unique()
-    ]
-    if all(numeric) or not any(numeric):
-      kinds.setdefault(all(numeric), (source.path, cell))
+    words = pandas.Series(known.unique(), dtype=object).astype(str)
+    plainly = words.str.translate(plain)
+    numeric = pandas.to_numeric(plainly, errors='coerce').notna()
+    if numeric.all() or not numeric.any():
+      kinds.setdefault(bool(numeric.all()), (source.path, cell))
   if len(kinds) > 1:
     (one, number), (other, word) = kinds[True], kinds[False]
     _wrong(

@@ -63,11 +63,9 @@ def build(
   )
   x = layers.Reshape((side * side, size.width))(patches(x))
   x = _TokenAndPositions(name='positions')(x)
-  blocks = [_Block(size, name=f'block_{i}') for i in range(size.blocks)]
-  for block in blocks:
-    x = block(x)
-  norm = layers.LayerNormalization(epsilon=1e-6, name='norm')
-  x = norm(x[:, 0])
+  for i in range(size.blocks):
+    x = _Block(size, name=f'block_{i}')(x)
+  x = layers.LayerNormalization(epsilon=1e-6, name='norm')(x[:, 0])
   head = layers.Dense(
     num_classes,
     kernel_initializer='zeros' if weights_dir else 'glorot_uniform',
@@ -75,7 +73,7 @@ def build(
   )
   model = tf.keras.Model(image, head(x))
   if weights_dir is not None:
-    _load(model, blocks, weights_dir)
+    _load(model, size.blocks, weights_dir)
   return model
 
 
@@ -116,41 +114,50 @@ class _Block(tf.keras.layers.Layer):
     return inputs + self.dense_2(self.dense_1(self.norm_2(inputs)))
 
 
-def _load(model: Any, blocks: Any, weights_dir: str) -> None:
+# Names of a block's weights in published checkpoints, in Keras' order.
+_NAMES_IN_BLOCK = (
+  'LayerNorm_0/scale',
+  'LayerNorm_0/bias',
+  'MultiHeadDotProductAttention_1/query/kernel',
+  'MultiHeadDotProductAttention_1/query/bias',
+  'MultiHeadDotProductAttention_1/key/kernel',
+  'MultiHeadDotProductAttention_1/key/bias',
+  'MultiHeadDotProductAttention_1/value/kernel',
+  'MultiHeadDotProductAttention_1/value/bias',
+  'MultiHeadDotProductAttention_1/out/kernel',
+  'MultiHeadDotProductAttention_1/out/bias',
+  'LayerNorm_2/scale',
+  'LayerNorm_2/bias',
+  'MlpBlock_3/Dense_0/kernel',
+  'MlpBlock_3/Dense_0/bias',
+  'MlpBlock_3/Dense_1/kernel',
+  'MlpBlock_3/Dense_1/bias',
+)
+
+
+def _load(model: Any, blocks: int, weights_dir: str) -> None:
   """Loads all weights except the classifier's."""
   path = data_files.find(weights_dir, '*.npz', 'weights')
   arrays = dict(data_files.read_npz(path))
-  names = {
-    'embedding/kernel': model.get_layer('embedding').kernel,
-    'embedding/bias': model.get_layer('embedding').bias,
-    'cls': model.get_layer('positions').token,
-    'Transformer/posembed_input/pos_embedding': model.get_layer(
-      'positions'
-    ).positions,
-    'Transformer/encoder_norm/scale': model.get_layer('norm').gamma,
-    'Transformer/encoder_norm/bias': model.get_layer('norm').beta,
-  }
-  for i, block in enumerate(blocks):
-    prefix = f'Transformer/encoderblock_{i}/'
-    for name, norm in (
-      ('LayerNorm_0', block.norm_1),
-      ('LayerNorm_2', block.norm_2),
-    ):
-      names[f'{prefix}{name}/scale'] = norm.gamma
-      names[f'{prefix}{name}/bias'] = norm.beta
-    # In Keras' order: kernel and bias of query, key, value and output.
-    variables = iter(block.attention.weights)
-    for name in ('query', 'key', 'value', 'out'):
-      for kind in ('kernel', 'bias'):
-        key = f'{prefix}MultiHeadDotProductAttention_1/{name}/{kind}'
-        names[key] = next(variables)
-    for name, dense in (('Dense_0', block.dense_1), ('Dense_1', block.dense_2)):
-      names[f'{prefix}MlpBlock_3/{name}/kernel'] = dense.kernel
-      names[f'{prefix}MlpBlock_3/{name}/bias'] = dense.bias
   key = 'Transformer/posembed_input/pos_embedding'
   if key in arrays:
-    arrays[key] = _resample(arrays[key], names[key].shape[1])
-  for name, variable in names.items():
+    length = model.get_layer('positions').positions.shape[1]
+    arrays[key] = _resample(arrays[key], length)
+  names = (
+    'embedding/kernel',
+    'embedding/bias',
+    'cls',
+    key,
+    *(
+      f'Transformer/encoderblock_{i}/{name}'
+      for i in range(blocks)
+      for name in _NAMES_IN_BLOCK
+    ),
+    'Transformer/encoder_norm/scale',
+    'Transformer/encoder_norm/bias',
+  )
+  # The classifier's two weights are the last.
+  for name, variable in zip(names, model.weights[:-2], strict=True):
     variable.assign(data_files.take(arrays, name, variable.shape, path))
 
 

@@ -149,7 +149,7 @@ def pathological(
 
   Client i has label i modulo the number of labels, so that each label is used,
   and k - 1 others at random. All examples are assigned; a client's size depends
-  on how many clients share its labels. `class_shares.k_classes` has exact sizes
+  on how many clients share its labels. `k_classes` has exact sizes
   instead and leaves examples unused.
 
   Args:
@@ -323,7 +323,7 @@ def k_classes(
   rng = np.random.default_rng(seed)
   pools = partition.build_pools(labels, rng)
   capacity = np.array([len(pool) for pool in pools])
-  shares = [_shares(size, k) for size in exact]
+  shares = [np.full(k, n // k) + (np.arange(k) < n % k) for n in exact]
   for attempt in range(20):
     # The last attempt is greedy: it takes the labels with the most examples,
     # which succeeds where random attempts reach a dead end.
@@ -363,10 +363,6 @@ def largest_equal_size(
     f'{k * num_clients} examples of enough labels; there are {len(labels)} '
     f'examples of {np.count_nonzero(counts)} labels.'
   )
-
-
-def _shares(size: int, parts: int) -> np.ndarray:
-  return np.full(parts, size // parts) + (np.arange(parts) < size % parts)
 
 
 def _assign_classes(

@@ -27,6 +27,7 @@ problem is that of FedAda2 (Lee et al., arXiv 2410.18117), Propositions 2, 9 and
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Literal
 
 import numpy as np
@@ -89,7 +90,6 @@ class Quadratics(shared.Options):
     )
     best = np.concatenate([optima.mean(axis=0), np.zeros(d)])[np.newaxis]
     curvature = self.condition ** -np.linspace(0, 1, d)
-    with_noise = _student if self.noise_law == 'student_t' else _normal
     return builders.task(
       train_data=client_data.ArrayClientData(
         dict(
@@ -109,14 +109,19 @@ class Quadratics(shared.Options):
         epochs=self.epochs,
         max_elements=self.max_elements,
         map_fn=None if self.noise else _to_model,
-        augment_fn=with_noise if self.noise else None,
+        augment_fn=_WITH_NOISE[self.noise_law] if self.noise else None,
       ),
       eval_preprocess_fn=preprocessing.build_eval(
         batch_size=1, map_fn=_to_model
       ),
-      build_model=lambda: _build_model(self.start, curvature),
+      build_model=lambda: tf.keras.Sequential(
+        [
+          tf.keras.layers.InputLayer((2 * d,)),
+          parabola.Bowl(self.start, curvature),
+        ]
+      ),
       loss=parabola.Value,
-      metrics=[parabola.Distance],
+      metrics=[functools.partial(parabola.Distance, name='distance')],
     )
 
 
@@ -124,36 +129,27 @@ def _to_model(batch: Any) -> Any:
   return batch['features'], batch['label']
 
 
-def _with_noise(batch: Any, noise: Any) -> Any:
+def _with_noise(batch: Any, seed: Any, law: str) -> Any:
+  """Adds noise: normal, or Student's, which is normal / sqrt(exponential)."""
+  noise = tf.random.stateless_normal(
+    tf.shape(batch['features']) // [1, 2], preprocessing.fold_in(seed, 0)
+  )
+  if law == 'student_t':
+    uniform = tf.random.stateless_uniform(
+      tf.shape(noise), preprocessing.fold_in(seed, 1)
+    )
+    # Half of a chi-square variate with 2 degrees of freedom.
+    half = -tf.math.log1p(-uniform)
+    noise /= tf.sqrt(tf.maximum(half, 1e-30))
   optima, scale = tf.split(batch['features'], 2, axis=1)
   return tf.concat([optima, scale * noise], axis=1), batch['label']
 
 
-def _draws(batch: Any, seed: Any) -> Any:
-  shape = tf.shape(batch['features']) // [1, 2]
-  return tf.random.stateless_normal(shape, preprocessing.fold_in(seed, 0))
-
-
-def _normal(batch: Any, seed: Any) -> Any:
-  return _with_noise(batch, _draws(batch, seed))
-
-
-def _student(batch: Any, seed: Any) -> Any:
-  """Adds Student's noise (2 degrees of freedom), normal / sqrt(exponential)."""
-  normal = _draws(batch, seed)
-  # Half of a chi-square variate with 2 degrees of freedom.
-  uniform = tf.random.stateless_uniform(
-    tf.shape(normal), preprocessing.fold_in(seed, 1)
-  )
-  half = -tf.math.log1p(-uniform)
-  return _with_noise(batch, normal / tf.sqrt(tf.maximum(half, 1e-30)))
-
-
-def _build_model(start: float, curvature: np.ndarray) -> tf.keras.Model:
-  d = len(curvature)
-  return tf.keras.Sequential(
-    [tf.keras.layers.InputLayer((2 * d,)), parabola.Bowl(start, curvature)]
-  )
+# Made once, so that the recipes of runs that differ in seeds are equal.
+_WITH_NOISE = {
+  law: functools.partial(_with_noise, law=law)
+  for law in ('gaussian', 'student_t')
+}
 
 
 @registry.task(
@@ -214,7 +210,8 @@ class Quadratic(shared.Options):
     )
     test = arrays
     if fresh:
-      test = dict(arrays, features=arrays['features'] * _without_noise(along))
+      without_noise = np.repeat([1.0, 0.0], along.shape[1]).astype(np.float32)
+      test = dict(arrays, features=arrays['features'] * without_noise)
       arrays['degrees'] = np.repeat(_DEGREES[self.noise_law], n).astype(
         np.float32
       )
@@ -235,9 +232,14 @@ class Quadratic(shared.Options):
       eval_preprocess_fn=preprocessing.build_eval(
         batch_size=2 * n, map_fn=_to_model
       ),
-      build_model=lambda: _build_parabola(self.start, along.shape[1]),
+      build_model=lambda: tf.keras.Sequential(
+        [
+          tf.keras.layers.InputLayer((2 * along.shape[1],)),
+          parabola.Parabola(self.start),
+        ]
+      ),
       loss=parabola.Value,
-      metrics=[parabola.Distance],
+      metrics=[functools.partial(parabola.Distance, name='distance')],
     )
 
 
@@ -248,11 +250,6 @@ _DEGREES = {
   'student_t': (2, 3),
   'cauchy': (1, np.inf),
 }
-
-
-def _without_noise(along: np.ndarray) -> np.ndarray:
-  """Returns factors of the features that set the noise to 0."""
-  return np.repeat([1.0, 0.0], along.shape[1]).astype(np.float32)
 
 
 def _with_fresh_noise(batch: Any, seed: Any) -> Any:
@@ -268,9 +265,3 @@ def _with_fresh_noise(batch: Any, seed: Any) -> Any:
   noise = tf.where(tf.math.is_inf(degrees), drawn, heavy)
   features = [curvature, scale * noise[:, tf.newaxis]]
   return tf.concat(features, axis=1), batch['label']
-
-
-def _build_parabola(start: float, dimensions: int) -> tf.keras.Model:
-  return tf.keras.Sequential(
-    [tf.keras.layers.InputLayer((2 * dimensions,)), parabola.Parabola(start)]
-  )

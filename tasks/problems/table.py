@@ -7,6 +7,7 @@ held out for testing.
 
 from __future__ import annotations
 
+import csv
 import functools
 import inspect
 import pathlib
@@ -339,10 +340,12 @@ class Table(shared.Divided):
     """Reads the table."""
     features = _split_names(self.features)
     words = _split_names(self.words) or []
+    aside = self.label, self.client or tables.DEFAULT_CLIENT, self.time
     words += [
       name
       for name, values in schema.items()
-      if name not in (self.label, *words)
+      if name not in (*aside, *words)
+      and self.text is None
       and (features is None or name in features)
       and all(isinstance(value, str) for value in values)
     ]
@@ -359,7 +362,11 @@ class Table(shared.Divided):
         self.thousands,
         self.image_size,
         self.drop_unlabelled,
-        [n for n in words if tables.any_is_empty(schema.get(n, ()))],
+        [
+          name
+          for name in (*words, self.label)
+          if tables.any_is_empty(schema.get(name, ()))
+        ],
       ),
     )
 
@@ -404,7 +411,8 @@ def _path(path: Optional[str], cache_dir: Optional[str]) -> pathlib.Path:
     raise parameters.ParameterError(
       'path',
       '{} must be given: a file (CSV, Parquet, Arrow or .npz), a folder of '
-      'such files or of folders of images, or a saved dataset.',
+      'CSV, Parquet or Arrow files, or of folders of images, or a saved '
+      'dataset.',
     )
   return pathlib.Path(cache_dir or '', path).expanduser()
 
@@ -413,7 +421,9 @@ def _split_names(text: Optional[str]) -> Optional[list[str]]:
   """Splits comma-separated names of columns."""
   if text is None:
     return None
-  names = dict.fromkeys(map(str.strip, text.split(',')))
+  # As CSV files write names: in quotes if they have commas.
+  parts = next(csv.reader([text], skipinitialspace=True), [])
+  names = dict.fromkeys(map(str.strip, parts))
   return [name for name in names if name]
 
 
@@ -591,10 +601,11 @@ def _sorted_by(
   if name is None:
     return np.ravel(labels)
   scalars = [c for c in examples.columns if c.kind == 'number']
+  begins = np.cumsum([0, *(column.width for column in scalars)])
   numbers = {
-    column.name: place
-    for place, column in enumerate(scalars)
-    if all(c.width == 1 for c in scalars)
+    column.name: begin
+    for column, begin in zip(scalars, begins)
+    if column.width == 1
   }
   if name not in numbers:
     raise parameters.ParameterError(
@@ -696,14 +707,18 @@ def _model_builder(
     raise user_tasks.OwnCodeError(
       f'{place} fails: {user_tasks.failure(e, module)}.'
     ) from e
-  _check_model(model, place, outputs)
+  _check_model(model, place, outputs, bool(classes))
   build = user_tasks.checked(lambda: function(**given), place, calls=1)
   return lambda: noted(build())
 
 
-def _check_model(model: Any, place: str, outputs: int) -> None:
+def _check_model(
+  model: Any, place: str, outputs: int, has_classes: bool
+) -> None:
   """Raises `OwnCodeError` for models that cannot be trained well."""
-  from tff_adaptive import models  # pylint: disable=g-import-not-at-top
+  # pylint: disable=g-import-not-at-top
+  from tff_adaptive import models
+  from tff_adaptive import tff_internals
 
   try:
     kind = models.kind_of(model)
@@ -722,16 +737,19 @@ def _check_model(model: Any, place: str, outputs: int) -> None:
       f'{place} must return a built model (its first layer states the input '
       f'shape) with the output shape {(None, outputs)}, got {shape}.'
     )
-  activation = getattr(model.layers[-1], 'activation', None)
-  name = getattr(activation, '__name__', '')
-  if name in ('softmax', 'sigmoid'):
+  last = model
+  while getattr(last, 'layers', None):
+    last = last.layers[-1]
+  activation = getattr(last, 'activation', None)
+  name = getattr(activation, '__name__', type(last).__name__.lower())
+  if has_classes and name in ('softmax', 'sigmoid'):
     raise user_tasks.OwnCodeError(
       f'{place} returns a model that ends in {name}; remove it, as the loss '
       'expects logits.'
     )
   if any(
-    base.__name__ == 'BatchNormalization'
-    for layer in model.layers
+    layer.trainable and base.__name__ == 'BatchNormalization'
+    for layer in tff_internals.layers_of(model)
     for base in type(layer).__mro__
   ):
     raise user_tasks.OwnCodeError(

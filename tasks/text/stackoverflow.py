@@ -439,7 +439,11 @@ class StackoverflowTag(shared.Options):
         batch_size=100, map_fn=to_model
       ),
       build_model=lambda: build_model(self.vocab_size, self.num_tags),
-      loss=_multiple_loss
+      loss=functools.partial(
+        tf.keras.losses.BinaryCrossentropy,
+        from_logits=True,
+        reduction=tf.keras.losses.Reduction.SUM,
+      )
       if self.labels == 'multiple'
       else text_models.SingleTagLoss,
       metrics=[
@@ -447,7 +451,7 @@ class StackoverflowTag(shared.Options):
         functools.partial(text_models.Precision, name='precision'),
       ]
       if self.labels == 'multiple'
-      else [text_models.SingleTagAccuracy],
+      else [functools.partial(text_models.SingleTagAccuracy, name='accuracy')],
     )
 
 
@@ -463,12 +467,6 @@ def build_model(num_words: int, num_tags: int) -> tf.keras.Model:
       tf.keras.layers.InputLayer((num_words,)),
       text_models.BagOfWordsDense(num_tags, name='dense'),
     ]
-  )
-
-
-def _multiple_loss() -> tf.keras.losses.Loss:
-  return tf.keras.losses.BinaryCrossentropy(
-    from_logits=True, reduction=tf.keras.losses.Reduction.SUM
   )
 
 

@@ -285,7 +285,7 @@ class Tokenizer:
 
   def __init__(self, vocabulary: Sequence[str]):
     self._ids = {token: i for i, token in enumerate(vocabulary)}
-    self._known: dict[str, list[int]] = {}
+    self._pieces = functools.cache(self._split)
 
   def __call__(self, texts: Sequence[str], max_length: int) -> np.ndarray:
     """Returns ids int32 [texts, max_length] of [CLS], text, [SEP], padding."""
@@ -300,11 +300,6 @@ class Tokenizer:
       tokens = [*tokens[: max_length - 1], end]
       row[: len(tokens)] = tokens
     return result
-
-  def _pieces(self, word: str) -> list[int]:
-    if word not in self._known:
-      self._known[word] = self._split(word)
-    return self._known[word]
 
   def _split(self, word: str) -> list[int]:
     if word in self._ids:

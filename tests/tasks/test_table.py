@@ -4,6 +4,7 @@ import itertools
 import sys
 
 import numpy as np
+import pandas
 import pytest
 import tensorflow as tf
 from PIL import Image
@@ -49,6 +50,26 @@ def unbuilt():
 def softmax():
   return tf.keras.Sequential(
     [layers.Dense(3, input_shape=(2,), activation='softmax')])
+
+
+def softmax_layer():
+  inner = [layers.Dense(3, input_shape=(2,)), layers.Softmax()]
+  return tf.keras.Sequential([tf.keras.Sequential(inner)])
+
+
+def share(input_shape):
+  return tf.keras.Sequential(
+    [layers.Dense(1, input_shape=input_shape, activation='sigmoid')])
+
+
+def frozen():
+  inner = normalized()
+  inner.trainable = False
+  return tf.keras.Sequential([inner, layers.Dense(3)])
+
+
+def nested():
+  return tf.keras.Sequential([normalized(), layers.Dense(3)])
 
 
 def normalized():
@@ -473,6 +494,32 @@ def test_marks_of_numbers_differ(folder):
     tasks.create('table', path=path, decimal=',', thousands=',')
 
 
+def test_classes_may_be_called_like_empty_cells(folder):
+  text = ''.join(f'{i},{["None", "Mild"][i % 2]},c{i % 3}\n' for i in range(12))
+  (folder / 'found.csv').write_text(f'x,label,client\n{text}')
+  schema = '{"label": ["None", "Mild"], "client": ["c0", "c1", "c2"]}'
+  (folder / 'schema.json').write_text(schema)
+  task = tasks.create('table', path='found.csv', schema='schema.json')
+  assert task.datasets.train_data.classes == ('None', 'Mild')
+
+
+def test_rows_are_sorted_by_a_number_beside_a_list(folder):
+  frame = pandas.DataFrame(
+    dict(
+      v=[[float(i), 1.0] for i in range(40)], age=range(40), label=[0, 1] * 20
+    )
+  )
+  frame.to_parquet(folder / 'wide.parquet')
+  task = tasks.create(
+    'table',
+    path='wide.parquet',
+    partition='continuous',
+    partition_by='age',
+    num_clients=4,
+  )
+  assert len(task.datasets.train_data.client_ids) == 4
+
+
 def test_splits_are_used_as_such(folder):
   (folder / 'parts').mkdir()
   for split, count in (('train', 40), ('test', 8), ('validation', 6)):
@@ -503,12 +550,18 @@ def test_a_model_of_ones_own(folder):
   assert helpers.weights(deep) == 2 * 5 + 5 + 5 * 3 + 3
   fixed = tasks.create('table', path=path, model='table_models:fixed')
   assert helpers.weights(fixed) == 9
+  # Frozen, it is what it was trained to be.
+  tasks.create('table', path=path, model='table_models:frozen')
+  number = dict(path=path, target='number', label='b', features='a')
+  tasks.create('table', **number, model='table_models:share')
   for name, part in (
     ('no_model', 'must return a Keras model .*got int'),
     ('narrow', r'the output shape \(None, 3\).*got \(None, 1\)'),
     ('unbuilt', 'a built model .*got no shape yet'),
     ('softmax', 'ends in softmax; remove it'),
+    ('softmax_layer', 'ends in softmax; remove it'),
     ('normalized', 'batch normalisation'),
+    ('nested', 'batch normalisation'),
     ('fails', r"fails: KeyError: 'width' \(line \d+ of .*table_models.py\)"),
     ('missing', 'table_models.py defines no function missing'),
   ):
@@ -695,6 +748,9 @@ def test_folders_of_images(folder):
   mean = data.arrays['features'].mean(axis=(0, 1, 2))
   np.testing.assert_allclose(mean, 0, atol=1e-4)
   helpers.loss_falls(task, rate=0.05, below=0.7)
+  (folder / 'photos' / 'site_3').mkdir()
+  with pytest.raises(tasks.DataError, match='site_3 has no folder of images'):
+    tasks.create('table', path='photos', batch_size=4)
 
 
 @pytest.mark.parametrize(

@@ -344,6 +344,49 @@ def test_no_file_of_a_folder_is_left_out(tmp_path, files, told):
     tables.read(tmp_path, _NAMES)
 
 
+def test_what_is_beside_the_tables_is_named(tmp_path):
+  for name in ('a.csv', 'b.tsv', 'c.npz', 'more/d.csv', 'notes.txt'):
+    write(tmp_path, 'a,y\n1,0\n2,1\n', name)
+  found = tables.read(tmp_path, _NAMES)
+  assert found.clients.tolist() == ['a'] * 2 + ['b'] * 2
+  assert "'c.npz', 'more', 'notes.txt' is left out" in found.notes[0]
+
+
+@pytest.mark.parametrize(
+  'head, names',
+  [
+    ('\n\na,y', 'a'),
+    ('"a\nb",y', 'a\nb'),
+    ('"a, b", "y"', 'a, b'),
+    ('"a, b, c, d";"y"', 'a, b, c, d'),
+  ],
+)
+def test_heads_are_read_as_csv_files_are(tmp_path, head, names):
+  mark = ';' if ';' in head else ','
+  path = write(tmp_path, f'{head}\n1{mark}0\n2{mark}1\n')
+  [column] = tables.read(path, _NAMES).columns
+  assert column.name == names
+
+
+def test_labels_are_numbers_in_any_form(tmp_path):
+  write(tmp_path, 'a,y\n1,.25\n2,1e-05\n', 'a.csv')
+  write(tmp_path, 'a,y\n1,1\n2,3\n', 'b.csv')
+  assert len(tables.read(tmp_path, _NAMES).labels) == 4
+
+
+def test_folders_of_splits_may_have_files_of_their_name(tmp_path):
+  for name in ('train/train.csv', 'test/test.csv'):
+    write(tmp_path, 'a,y\n1,0\n2,1\n', name)
+  found = tables.read(tmp_path, _NAMES).split
+  assert sorted(found) == ['test'] * 2 + ['train'] * 2
+
+
+def test_cells_of_blanks_are_empty(tmp_path):
+  names = tables.Names('y', words=['a'], literal=['a'])
+  with pytest.raises(data_files.DataError, match="column 'a' is empty"):
+    tables.read(write(tmp_path, 'a,y\n,0\n ,1\n'), names)
+
+
 def test_answers_with_gaps_in_one_file_are_numbers(tmp_path):
   write(tmp_path, 'flag,y\nTrue,0\nFalse,1\n', 'a.csv')
   write(tmp_path, 'flag,y\n,0\nTrue,1\n', 'b.csv')

@@ -5,6 +5,7 @@ import pytest
 
 from tff_adaptive import errors
 from tff_adaptive.lab.recording import best
+from tff_adaptive.lab.recording import checkpoints
 from tff_adaptive.lab.recording import hooks
 from tff_adaptive.lab.training.loop import early_stopping
 
@@ -50,7 +51,9 @@ def names(folder):
 
 
 def load(folder, shape=(2,)):
-  number, (array,) = best.load(folder, 'mine', [np.zeros(shape, np.float32)])
+  last = max(checkpoints.paths(folder, 'best'), default=0)
+  zeros = [np.zeros(shape, np.float32)]
+  number, (array,) = best.load(folder, 'mine', zeros, last)
   return number, array.tolist()
 
 
@@ -123,7 +126,7 @@ def test_what_cannot_be_loaded(tmp_path):
   with pytest.raises(errors.DamagedError, match='another method or model'):
     load(tmp_path, shape=(3,))
   with pytest.raises(errors.DamagedError, match='another run'):
-    best.load(tmp_path, 'yours', run.weights())
+    best.load(tmp_path, 'yours', run.weights(), 1)
   (tmp_path / 'best_1.safetensors').write_bytes(b'')
   with pytest.raises(errors.DamagedError):
     load(tmp_path)

@@ -79,6 +79,15 @@ def test_every_cut_of_the_file_can_be_read(tmp_path):
     assert len(rows) == max(complete - 1, 0)
 
 
+def test_a_line_may_be_cut_off_within_a_letter(tmp_path):
+  table = tables.RowFile(tmp_path / 'm.csv')
+  for r in range(2):
+    table.append({'round': r, 'client': 'Zürich'})
+  whole = table.path.read_bytes()
+  table.path.write_bytes(whole[: whole.rindex('ü'.encode()) + 1])
+  assert len(tables.RowFile(table.path).rows) == 1
+
+
 def test_values_added_to_the_last_row(tmp_path):
   table = tables.RowFile(tmp_path / 'm.csv')
   table.append({'round': 1, 'a': 1})

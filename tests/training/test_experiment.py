@@ -260,7 +260,10 @@ def test_a_run_from_python(tmp_path):
   ]
   assert float(result.rows[-1]['test/loss']) > 0
   assert (settings.folder / 'metrics.csv').is_file()
+  # A picture that could not be written is drawn now.
+  (settings.folder / 'curves.png').unlink()
   again = training.run(settings, say=said.append)
+  assert (settings.folder / 'curves.png').is_file()
   shown = [
     [{k: v for k, v in row.items() if v} for row in r.rows]
     for r in (result, again)

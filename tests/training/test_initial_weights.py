@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tests import helpers
 from tff_adaptive import errors
+from tff_adaptive import models
 from tff_adaptive import tff_internals
 from tff_adaptive.lab.recording import checkpoints
 from tff_adaptive.lab.recording import files
@@ -80,18 +81,18 @@ def test_with_a_key_they_are_drawn_once_and_cannot_be_spoiled(monkeypatch):
 
 def test_a_run_whose_weights_are_of_another_dtype(tmp_path):
   shapes = [(helpers.FEATURES, 2), (2,)]
+  model = helpers.task().model_fn()
   for dtype in (np.float32, np.float64):
     folder = files.RunFolder(tmp_path / np.dtype(dtype).name)
     folder.path.mkdir()
-    folder.write_hparams({'settings': {}})
+    names = models.weight_names(model)
+    folder.write_hparams({'settings': {}, 'weights': names})
     weights = collections.OrderedDict(
       trainable=[np.ones(shape, dtype) for shape in shapes], non_trainable=[]
     )
     state = collections.OrderedDict(global_model_weights=weights)
     checkpoints.Checkpoints(folder.checkpoints).save(state, 1)
-  model_fn = helpers.task().model_fn
-  with pytest.warns(UserWarning, match='were matched by their shapes'):
-    loaded = initial_weights.load(model_fn, tmp_path / 'float32')
+  loaded = initial_weights.load(lambda: model, tmp_path / 'float32')
   assert loaded.trainable[1].tolist() == [1, 1]
   with pytest.raises(errors.SettingsError, match='and dtype float64, and'):
-    initial_weights.load(model_fn, tmp_path / 'float64')
+    initial_weights.load(lambda: model, tmp_path / 'float64')

@@ -273,6 +273,10 @@ def _import_method(place: str) -> str:
     there = importlib.util.find_spec(module) is not None
   except (ImportError, ValueError):
     there = False
+  except Exception as e:  # pylint: disable=broad-exception-caught
+    raise errors.SettingsError(
+      f'--algorithm={place}: importing {module} fails: {errors.reason(e)}.'
+    ) from e
   if not there:
     raise errors.SettingsError(
       f'--algorithm={place}: there is no module {module}, neither in the '

@@ -157,8 +157,8 @@ def settings_of(
     'evaluate_clients_under_dp': {'evaluate_clients', 'dp_sampling'}
     <= known.keys(),
     'runtime': 'in_process',  # Nothing is trained.
-    'root_output_dir': str(run.path.parent),
-    'experiment_name': run.path.name,
+    'root_output_dir': str(run.path.resolve().parent),
+    'experiment_name': run.path.resolve().name,
   }
   try:
     _check_code(run, dict(task=task, model=model))
@@ -208,12 +208,12 @@ def export(
     RunError: If `target` cannot be written.
   """
   run = results.load(path)
-  if target.exists() and target.samefile('.'):
+  if os.path.exists(target) and target.samefile('.'):
     raise errors.SettingsError(
       f'{target} is the current folder, in whose place the export would be '
       'put; give a new folder.'
     )
-  if target.exists() and (not target.is_dir() or list(target.iterdir())):
+  if os.path.exists(target) and (not target.is_dir() or any(target.iterdir())):
     raise errors.SettingsError(f'{target} already exists; give a new folder.')
   if formatting.printable(str(target)) != str(target):
     raise errors.SettingsError(
@@ -230,8 +230,7 @@ def export(
     elsewhere['data'] = 'synthetic'
   options |= {k: v for k, v in elsewhere.items() if k in options}
   settings = dataclasses.replace(settings, task_options=options)
-  with files.RunFolder(path) as folder:
-    round_number, trained = _restore(settings, folder, which)
+  round_number, trained = _restore(settings, files.RunFolder(path), which)
   run = _up_to(run, round_number)
   if not diverged:
     _check_finite(trained, run, which)
@@ -321,7 +320,9 @@ def _check_finite(model: Any, run: results.Run, which: str) -> None:
   weights = [*model.trainable_variables, *model.non_trainable_variables]
   arrays = [np.asarray(w) for w in weights]
   finite = all(np.isfinite(a).all() for a in arrays if a.dtype.kind == 'f')
-  if finite and (which != 'last' or not early_stopping.diverged(run.rows[-1])):
+  if finite and (
+    which != 'last' or not any(map(early_stopping.diverged, run.rows[-1:]))
+  ):
     return
   raise errors.SettingsError(
     f'{run.path} has diverged: its weights or its training loss are not '
@@ -397,15 +398,12 @@ def _restore(
   return round_number, model
 
 
-def _best_round(folder: files.RunFolder, last_round: int) -> Optional[int]:
+def _best_round(folder: files.RunFolder, last_round: int) -> int:
   """Finds the best round by the run's most recent goal.
 
   Args:
     folder: The run's folder.
     last_round: Round of its last checkpoint.
-
-  Returns:
-    The round; `None` for a run of an earlier version, which recorded no goal.
 
   Raises:
     RunError: If the model of that round was not saved.
@@ -413,9 +411,7 @@ def _best_round(folder: files.RunFolder, last_round: int) -> Optional[int]:
   from tff_adaptive.lab.recording import best  # pylint: disable=g-import-not-at-top
 
   hparams = folder.read_hparams() or {}
-  judged_by = hparams.get('judged_by')
-  if not isinstance(judged_by, str):
-    return None
+  judged_by = str(hparams.get('judged_by'))
   rows = tables.RowFile(folder.metrics).numbers
   directions = metric_names.merge_directions(hparams.get('metric_directions'))
   return best.round_of(

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from tff_adaptive.lab.report import compare
 from tff_adaptive.lab.report import runs
 from tff_adaptive.lab.report import scores
+from tff_adaptive.lab.report import sweeps
 from tff_adaptive.lab.sweep import flags
 
 USAGE = """sweep --axis=FLAG=V1,V2,... [--axis=...] [--flag=value ...]
@@ -28,12 +29,9 @@ def main(arguments: Sequence[str]) -> int:
   rows = launch.run(sweep)
   found, _ = runs.find(sweep.folder)
   finished = [row for row in rows if row.status == outcomes.FINISHED]
-  here = {run.name for run in found if run.finished}
-  if away := sum(row.name not in here for row in finished):
-    print(
-      f'{away} of {len(finished)} finished runs lie on other machines: the '
-      'table below has only the runs of this one, results.csv all.'
-    )
+  here = [run.name for run in found if run.finished]
+  if away := sweeps.describe_away(sweep.folder, here):
+    print(away)
   print(compare.summary(found, scores.RULES[sweep.select]))
   for row in finished:
     if row.outcome.reason:

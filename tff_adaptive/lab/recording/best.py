@@ -163,7 +163,7 @@ def round_of(
 
 
 def load(
-  folder: pathlib.Path, run: str, weights: Any, number: Optional[int] = None
+  folder: pathlib.Path, run: str, weights: Any, number: int
 ) -> tuple[int, Any]:
   """Loads the model of the best round.
 
@@ -171,8 +171,7 @@ def load(
     folder: The folder of checkpoints.
     run: The identity of the run.
     weights: A model of the same shapes, as arrays.
-    number: The best round, as returned by `round_of`; the latest saved round
-      unless given.
+    number: The best round, as returned by `round_of`.
 
   Returns:
     The round and the model.
@@ -185,10 +184,8 @@ def load(
   if not found:
     raise errors.RunError(
       f'{folder} has no saved best model: the run was never evaluated after '
-      'the first round, or was written by an earlier version.'
+      'the first round.'
     )
-  if number is None:
-    number = max(found)
   like = checkpoints.named(weights, 'weights')
   arrays = checkpoints.read(
     found[number], run=run, round_number=number, like=like

@@ -203,7 +203,8 @@ class Guarded(HookList):
     super().__init__([hook])
     self._say = say
 
-  end = _forward('end')
+  def end(self, event: End) -> None:
+    self.notify('end', event)
 
   def notify(self, method: str, event: Any) -> None:
     """Calls a method of the hook; disables the hook if that fails."""

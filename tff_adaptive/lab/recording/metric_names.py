@@ -262,7 +262,8 @@ def merge_directions(*sources: Any) -> dict[str, bool]:
     if isinstance(source, str):
       found |= parse_directions(source)
     elif isinstance(source, Mapping):
-      found |= {str(n): kinds[w] for n, w in source.items() if w in kinds}
+      known = ((n, w) for n, w in source.items() if isinstance(w, (str, bool)))
+      found |= {str(n): kinds[w] for n, w in known if w in kinds}
   return found
 
 

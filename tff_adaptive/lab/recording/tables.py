@@ -84,10 +84,10 @@ class RowFile:
     # Number of rows in `checksum`, and their sum.
     self._summed = self._sum = 0
     try:
-      text = files.read(path).decode('utf-8')
-      complete = text[: text.rfind('\n') + 1]
-      if complete:
-        self._parse(complete)
+      content = files.read(path)
+      # A line may be cut off within a letter.
+      if complete := content[: content.rfind(b'\n') + 1]:
+        self._parse(complete.decode('utf-8'))
     except FileNotFoundError:
       return
     except (OSError, ValueError) as e:

@@ -14,9 +14,6 @@ import tensorflow as tf
 from tff_adaptive import errors
 from tff_adaptive.lab.recording import hooks
 
-# Longest time that an event is buffered.
-_FLUSH_SECONDS = 5
-
 
 class TensorBoard(hooks.Tracker):
   """A hook that records a run for TensorBoard.
@@ -31,7 +28,6 @@ class TensorBoard(hooks.Tracker):
     """Creates the hook; `folder` is emptied when the run starts."""
     self._folder = folder
     self._writer: Optional[tf.io.TFRecordWriter] = None
-    self._flushed = 0.0
 
   def start(self, event: hooks.Start) -> None:
     """Writes the existing rows.
@@ -60,13 +56,10 @@ class TensorBoard(hooks.Tracker):
 
   def _write(self, **fields: Any) -> None:
     assert self._writer is not None
-    now = time.time()
     with self._complaints():
-      event = tf.compat.v1.Event(wall_time=now, **fields)
+      event = tf.compat.v1.Event(wall_time=time.time(), **fields)
       self._writer.write(event.SerializeToString())
-      if now - self._flushed > _FLUSH_SECONDS:
-        self._writer.flush()
-        self._flushed = now
+      self._writer.flush()
 
   @contextlib.contextmanager
   def _complaints(self) -> Iterator[None]:

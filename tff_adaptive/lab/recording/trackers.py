@@ -60,6 +60,14 @@ class MLflow(hooks.Tracker):
     if runs:
       self._run_id = runs[0].info.run_id
       self._client.set_terminated(self._run_id, 'RUNNING')
+      # The server may not have been there at the last ones.
+      logged = {
+        measure.step
+        for name in runs[0].data.metrics
+        for measure in self._client.get_metric_history(self._run_id, name)
+      }
+      rows = [row for row in event.rows if int(row['round']) not in logged]
+      self.log_rows(rows)
       return
     run = self._client.create_run(
       experiment_id,
@@ -122,8 +130,8 @@ class Wandb(hooks.Tracker):
       # Keeps W&B's messages out of the run's output.
       settings=wandb.Settings(console='off', silent=True),
     )
-    if not self._run.resumed:
-      self.log_rows(event.rows)
+    # Of a resumed run, those that it lacks: W&B leaves out earlier steps.
+    self.log_rows(event.rows)
 
   def log(self, number: int, values: Mapping[str, float]) -> None:
     self._run.log(dict(values), step=number)

@@ -3,6 +3,7 @@
 import contextlib
 import importlib.metadata
 import json
+import os
 import sys
 import time
 import warnings
@@ -372,6 +373,9 @@ def _run(
   finished = prepare(settings)
   if finished is not None:
     say(f'This run is already finished; its results are in {settings.folder}.')
+    folder = files.RunFolder(settings.folder)
+    if pictures and not os.path.exists(folder.curves):  # Could not be written.
+      _draw_curves(folder, settings, finished.rows)
     return early_stopping.Result(finished.rows, {})
   check_data(settings)
   announce(say)
@@ -433,27 +437,25 @@ def _run(
       # After the rounds, so that they do not wait for the figures.
       if pictures:
         folder.check_owned()
-        _draw(folder, settings, ready, results.rows)
+        with files.writing(folder.path):
+          task_figures.draw_partition(
+            ready.task.datasets.train_data,
+            folder.path,
+            title=tasks.short(settings.task),
+            task=settings.task,
+          )
+        _draw_curves(folder, settings, results.rows)
       return results
 
 
-def _draw(
-  folder: files.RunFolder,
-  settings: settings_lib.Settings,
-  ready: 'loop_lib.Parts',
-  rows: Sequence[Any],
+def _draw_curves(
+  folder: files.RunFolder, settings: settings_lib.Settings, rows: Sequence[Any]
 ) -> None:
-  """Draws a run's curves, step sizes and clients."""
+  """Draws a run's step sizes and curves, these last."""
   from tff_adaptive.lab.recording.figures import curves
 
-  curves.draw_curves(rows, folder.curves, settings.name)
   curves.draw_step_sizes(rows, folder.step_figure, settings.name)
-  task_figures.draw_partition(
-    ready.task.datasets.train_data,
-    folder.path,
-    title=tasks.short(settings.task),
-    task=settings.task,
-  )
+  curves.draw_curves(rows, folder.curves, settings.name)
 
 
 def _bounds(settings: settings_lib.Settings) -> dict[str, Any]:
@@ -498,6 +500,8 @@ def _write_down(
     # As it began: a version with another setting, unset, is no other run.
     total = {'total_rounds': settings.total_rounds}
     current['settings'] = {**before['settings'], **total}
+    # Unreadable files have no fingerprint, and would hide a later change.
+    current['data'] = read or before.get('data')
     now = {**before, **current}
     if now != folder.read_hparams():
       folder.write_hparams(now)
@@ -513,8 +517,9 @@ def _write_down(
       for name in ('tensorflow', 'tensorflow-federated', 'numpy')
     },
   }
+  with files.writing(folder.path):
+    task_figures.save_partition(ready.task.datasets.train_data, folder.path)
   folder.write_hparams(hparams)
-  task_figures.save_partition(ready.task.datasets.train_data, folder.path)
 
 
 def set_up(settings: settings_lib.Settings) -> 'loop_lib.Parts':

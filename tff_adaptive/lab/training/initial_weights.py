@@ -1,8 +1,8 @@
 """Initial weights of a run's model, drawn or loaded from another model."""
 
+import os
 import pathlib
 import re
-import warnings
 from collections.abc import Callable, Hashable
 
 import numpy as np
@@ -80,10 +80,10 @@ def load(
     SettingsError: If `path` is none of these, or does not fit the model.
   """
   model = model_fn()
-  if files.RunFolder(path).hparams.is_file():
+  if os.path.isfile(files.RunFolder(path).hparams):
     return _of_run(model, path)
-  there = [path / name for name in _EXPORTED] if path.is_dir() else [path]
-  file = next((file for file in there if file.is_file()), None)
+  there = [path, *(path / name for name in _EXPORTED)]
+  file = next(filter(os.path.isfile, there), None)
   if file is None:
     raise errors.SettingsError(
       f'--initial_weights={path} is neither an export, nor a run, nor a Keras '
@@ -132,26 +132,13 @@ def _of_run(
   here = [np.asarray(w) for w in (*weights.trainable, *weights.non_trainable)]
   names = models.weight_names(model)
   hparams = files.RunFolder(path).read_hparams() or {}
-  recorded = hparams.get('weights')
+  recorded = hparams.get('weights') or []
   instead = 'export it and give the folder of the export'
   if hparams.get('settings', {}).get('average_last_two'):
     raise errors.SettingsError(
       f'--initial_weights={path} is a run of fedexp, whose model is the mean '
       f'of the last two: {instead}.'
     )
-  if not isinstance(recorded, list):
-    shapes = [array.shape for array in found]
-    if shapes != [w.shape for w in here] or len({*shapes}) < len(shapes):
-      raise errors.SettingsError(
-        f'--initial_weights={path} is a run of an earlier version, without '
-        'names of weights, and their shapes do not tell which is which: '
-        f'{instead}.'
-      )
-    warnings.warn(
-      f'{path} does not name its weights; they were matched by their shapes.',
-      stacklevel=2,
-    )
-    recorded = names
   if sorted(map(str, recorded)) != sorted(names) or len(found) != len(names):
     raise errors.SettingsError(
       f'--initial_weights={path} is a run of another model: '

@@ -214,10 +214,15 @@ def _panel(
     color=_looks(names, colours, alt.Color, legend),
   )
   shown: dict[str, Any] = {}
-  parameters = []
   if interactive:
     chosen = alt.selection_point(fields=['method'], bind='legend')
-    parameters = [chosen, _zoom()]
+    # A page has to go on scrolling under the wheel and under a finger.
+    zoom = alt.selection_interval(
+      bind='scales',
+      zoom='wheel![event.ctrlKey]',
+      translate='[pointerdown[event.pointerType === "mouse"], window:pointerup]'
+      ' > window:pointermove!',
+    )
     shown = dict(
       opacity=alt.when(chosen).then(alt.value(1)).otherwise(alt.value(0.12))
     )
@@ -241,31 +246,26 @@ def _panel(
   )
   if interactive:
     layers.append(
-      base.mark_circle(opacity=0, size=150, clip=True).encode(
+      base.mark_circle(opacity=0, size=150, clip=True)
+      .encode(
         tooltip=[
           alt.Tooltip('method:N', title='Method'),
           alt.Tooltip('x:Q', title=sentence(chart.x_label), format=',.6~r'),
-          alt.Tooltip('y:Q', title=label, format=',.4~r'),
           *(
-            alt.Tooltip(f'{end}:Q', title=end, format=',.4~r')
-            for end in ('low', 'high')
-            if end in rows
+            # As it was before its end was cut.
+            alt.Tooltip(
+              f'{c}_told:Q' if f'{c}_told' in rows else f'{c}:Q',
+              title=label if c == 'y' else c,
+              format=',.4~r',
+            )
+            for c in ('y', 'low', 'high')
+            if c in rows
           ),
         ]
       )
+      .add_params(chosen, zoom)
     )
-    layers[-1] = layers[-1].add_params(*parameters)
   return alt.layer(*layers).properties(width=width, height=_HEIGHT)
-
-
-def _zoom() -> Any:
-  # A page has to go on scrolling under the wheel and under a finger.
-  return alt.selection_interval(
-    bind='scales',
-    zoom='wheel![event.ctrlKey]',
-    translate='[pointerdown[event.pointerType === "mouse"], window:pointerup]'
-    ' > window:pointermove!',
-  )
 
 
 def _looks(
@@ -301,6 +301,7 @@ def _rows(chart: Chart) -> tuple[pd.DataFrame, Limits]:
     if low is not None and high is not None:
       # Renderers drop lines that end very far away.
       far = high - low
+      rows = rows.join(rows[heights].add_suffix('_told'))
       rows[heights] = rows[heights].clip(low - far, high + far)
   return rows, limits
 
@@ -421,7 +422,7 @@ def _rates(rates: Sequence[float]) -> list[str]:
   """Formats rates as exponents of ten, if some are below 1, or as numbers."""
   halves = [2 * math.log10(rate) for rate in rates]
   if min(halves) > -1e-3 or any(abs(h - round(h)) > 2e-3 for h in halves):
-    return [f'{rate:.3g}' for rate in rates]
+    return [f'{rate:.4g}' for rate in rates]
   minus = '\N{MINUS SIGN}'
   return [f'{round(h) / 2:g}'.replace('-', minus) for h in halves]
 

@@ -241,7 +241,15 @@ class ClientBatches(data.ClientDatasets):
       return []
     if self._functions is None:
       rows, _ = next(iter(drawn.values()))
-      spec = _spec_of(rows, self._recipe.ragged)
+      spec = tf.nest.map_structure(
+        lambda array: tf.TensorSpec(
+          [None] * array.ndim
+          if self._recipe.ragged
+          else [None, *array.shape[1:]],
+          array.dtype,
+        ),
+        rows,
+      )
       self._functions = reuse.beside(
         self._recipe, repr(spec), lambda: _functions_of(self._recipe, spec)
       )
@@ -307,15 +315,6 @@ class ClientBatches(data.ClientDatasets):
       rows_lib.RowBatches(mapped, batch_size, end - size, end)
       for size, end in zip(sizes, ends.tolist(), strict=True)
     ]
-
-
-def _spec_of(rows: structures.Structure, ragged: bool) -> structures.Structure:
-  return tf.nest.map_structure(
-    lambda array: tf.TensorSpec(
-      [None] * array.ndim if ragged else [None, *array.shape[1:]], array.dtype
-    ),
-    rows,
-  )
 
 
 def _functions_of(

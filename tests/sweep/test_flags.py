@@ -3,15 +3,19 @@
 import pickle
 import re
 
+import optuna
 import pytest
+import sqlalchemy
 
 import main
+from tests import made_up
 from tests import sweeps
 from tff_adaptive import errors
 from tff_adaptive.lab.flags import parsing as flags_lib
 from tff_adaptive.lab.flags import presets
 from tff_adaptive.lab.sweep import flags as sweep_flags
 from tff_adaptive.lab.sweep import grids
+from tff_adaptive.lab.sweep import worker
 
 
 def test_product_of_axes_in_order(tmp_path):
@@ -337,6 +341,15 @@ def test_axes_of_one_optimizer_or_task_are_left_out_of_the_others():
       ['--axis=seed=1', '--storage=nodatabase://x/y'],
       ['--storage=nodatabase://x/y', 'journal:FILE'],
     ),
+    (
+      [
+        '--axis=algorithm=fedavg,fedadam',
+        '--axis=fedavg:server_learning_rate=0.1..1',
+        '--axis=fedadam:server_learning_rate=0.1..1',
+        '--search=qmc',
+      ],
+      ['--search=qmc', '--search=random or tpe'],
+    ),
     (['--axis=seed=1', '--storage=what'], ['--storage=what', 'journal:FILE']),
     (['--axis=seed=1', '--storage=sqlite://'], ['memory of one process']),
   ],
@@ -379,3 +392,33 @@ def test_flags_of_the_sweep_are_turned_off_as_those_of_a_run(tmp_path):
     assert not keeps(word)
   with pytest.raises(errors.SettingsError, match='nokeep_checkpoints'):
     keeps('--nokeep_checkpoints=1')
+
+
+def test_flags_of_one_task_do_not_divide_another(tmp_path):
+  axes = ['--axis=task=digits,quadratic', '--axis=digits_alpha=0.1,0.3']
+  found = sweep_flags.parse(sweeps.arguments_of(tmp_path, *axes)).points
+  assert len(found) == 3
+
+
+def test_ranges_of_whole_numbers_may_have_exponents(tmp_path):
+  told = ['--axis=clients_per_round=1e1..2e1', '--search=tpe', '--trials=2']
+  told = sweeps.arguments_of(tmp_path, *told)
+  told.remove('--clients_per_round=2')
+  space = sweep_flags.parse(told).space
+  trial = optuna.trial.FixedTrial({'clients_per_round': 12})
+  assert space.draw(trial).flags == {'clients_per_round': '12'}
+
+
+def test_an_error_of_the_study_is_none_of_the_run(tmp_path, monkeypatch):
+  told = ['--axis=seed=0', '--pruner=median']
+  parsed = sweep_flags.parse(sweeps.arguments_of(tmp_path, *told))
+  made_up.replace_training(
+    monkeypatch, lambda settings, hooks, **_: made_up.write(settings, hooks)
+  )
+
+  class Away:
+    def report(self, value, step):
+      raise sqlalchemy.exc.OperationalError('SELECT', {}, OSError('gone'))
+
+  with pytest.raises(errors.RunError, match='cannot be read or written: gone'):
+    worker.run(parsed, parsed.points[0], Away())

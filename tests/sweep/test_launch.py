@@ -387,7 +387,7 @@ def test_runs_of_other_machines_are_counted(tmp_path, made_up_runs, capsys):
     told = sweeps.arguments_of(tmp_path / folder, axis, elsewhere)
     assert main.main(['sweep', *told]) == 0
     shown = capsys.readouterr().out
-    words = f'{away} of 2 finished runs lie on other machines'
+    words = f'{away} of 2 finished runs of '
     assert (words in shown) == bool(away)
   assert 'No configuration finished on all its seeds.' in shown
   assert made_up_runs == ['seed=0', 'seed=1']

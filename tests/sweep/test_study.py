@@ -4,6 +4,7 @@ import io
 import multiprocessing
 import os
 import sqlite3
+import time
 
 import pytest
 
@@ -175,6 +176,21 @@ def test_runs_whose_process_is_gone_are_taken_up(
   assert statuses(study) == ['running', 'waiting', 'waiting']
   rows = launch.run(parsed, stream=io.StringIO())
   assert [row.status for row in rows] == ['finished'] * 3
+
+
+@pytest.mark.parametrize('storage', _STORAGES)
+def test_a_run_that_waited_is_not_dead_when_it_begins_again(
+  tmp_path, monkeypatch, storage
+):
+  monkeypatch.setattr(storage_lib, '_SECONDS_OF_SILENCE', 1)
+  study = open_study(parse(tmp_path, '--axis=seed=0', storage=storage))
+  first = study._study.ask()
+  study._storage.record_heartbeat(first._trial_id)
+  study._release(first)
+  time.sleep(1.5)
+  assert study._study.ask().number == first.number
+  silent = study._storage._get_stale_trial_ids(study._study._study_id)
+  assert not silent
 
 
 @pytest.mark.parametrize(

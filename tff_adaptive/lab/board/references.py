@@ -68,7 +68,8 @@ class References:
     if not known:
       raise errors.SettingsError(
         f'There are no targets for {", ".join(names)}; there are for '
-        f'{", ".join(self.quality)}. main.py board baselines makes them.'
+        f'{", ".join(self.quality)}. main.py board baselines makes them in '
+        'its --output_dir, which is the --recorded_dir then.'
       )
     return known
 

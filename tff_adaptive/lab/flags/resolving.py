@@ -277,7 +277,8 @@ def _refuse_unused(
   active = [
     name
     for name, value in given.items()
-    if value is not False and value != table.find(name).parameter.default
+    if table.find(name).task not in ('', general['task'])
+    or (value is not False and value != table.find(name).parameter.default)
   ]
   for name in active:
     if reason := _why_unused(table.find(name), general, configuration, active):

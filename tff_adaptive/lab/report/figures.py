@@ -295,13 +295,14 @@ def single_clients(
 
 
 def everything_else(
-  best: sections.Best, drawn: Sequence[str]
+  best: sections.Best, drawn: Sequence[str], *, apart: bool = False
 ) -> tuple[dict[str, list[charts.Chart]], dict[str, float]]:
   """Builds charts by round of columns that have no figure of their own.
 
   Args:
     best: The best configuration of every method.
     drawn: Columns that have a figure.
+    apart: Whether to draw every run for itself.
 
   Returns:
     Charts by group, and columns that have the same value in every round of all
@@ -322,7 +323,7 @@ def everything_else(
       continue
     name = 'column_' + ''.join(c if c.isalnum() else '_' for c in column)
     found.setdefault(metric_names.short(group).capitalize(), []).extend(
-      by_round(best, column, label, name=name, title='')
+      by_round(best, column, label, name=name, title='', apart=apart)
     )
   return {k: v for k, v in found.items() if v}, constant
 
@@ -366,7 +367,8 @@ def tuning(
       index=sorted(tried[_SERVER].dropna().unique()),
       columns=sorted(tried[_CLIENT].dropna().unique()),
     )
-    safe = ''.join(c if c.isalnum() else '_' for c in method)
+    safe = method.replace(' / ', '_over_')
+    safe = ''.join(c if c.isalnum() else '_' for c in safe)
     drawn.append(
       charts.HeatMap(
         f'heat_map_{safe}',
@@ -426,7 +428,7 @@ def tuning(
     TUNING,
     f'{charts.sentence(criterion.label)} of every configuration that was '
     'tried, sorted; a line that ends before 1 is of a method of which some '
-    'diverged or failed.',
+    'have no result.',
     'share of configurations',
     criterion.label,
     x_limits=(0.0, 1.03),

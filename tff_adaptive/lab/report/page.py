@@ -135,7 +135,7 @@ def _show(
     ):
       shown.setdefault(figure.title, []).append(drawn.add(figure))
     more, constant = figures_lib.everything_else(
-      best, ('train/loss', criterion.column)
+      best, ('train/loss', criterion.column), apart=apart
     )
     folded = {
       heading: [drawn.add(figure, pictures=False) for figure in found]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
@@ -251,7 +252,7 @@ def load(
     SettingsError: If it is not a run's folder, or its files are damaged.
   """
   folder = files.RunFolder(path)
-  if not path.is_dir():
+  if not os.path.isdir(path):
     raise errors.SettingsError(f'{path} is no folder.')
   hparams = folder.read_hparams()
   if hparams is None:
@@ -312,7 +313,7 @@ def find(
   Raises:
     SettingsError: If the folder does not exist.
   """
-  if not folder.is_dir():
+  if not os.path.isdir(folder):
     raise errors.SettingsError(f'{folder} is no folder.')
   found, complaints = [], []
   for path in sorted(folder.rglob('hparams.json')):
@@ -324,6 +325,9 @@ def find(
   for place in {run.path.resolve().parent for run in found if run.sweep}:
     try:
       lost |= {place / name for name in sweeps.read_lost(place.parent)}
+      here = [run.name for run in found if run.finished]
+      if away := sweeps.describe_away(place.parent, here):
+        complaints.append(away)
     except errors.SettingsError as e:
       complaints.append(str(e))
   return [

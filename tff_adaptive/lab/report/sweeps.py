@@ -10,7 +10,7 @@ import dataclasses
 import io
 import json
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Optional
 
 from tff_adaptive.lab.recording import files
@@ -90,13 +90,36 @@ def read_unfinished(folder: pathlib.Path) -> list[tuple[str, str, str]]:
   Raises:
     SettingsError: If the table is damaged.
   """
+  return [row for row in _rows(folder) if row[1] != FINISHED]
+
+
+def describe_away(folder: pathlib.Path, here: Collection[str]) -> str:
+  """Says how many finished runs a sweep has elsewhere; empty if none.
+
+  Args:
+    folder: The sweep's folder.
+    here: The names of the finished runs whose folders are here.
+
+  Raises:
+    SettingsError: If the table is damaged.
+  """
+  finished = {name for name, status, _ in _rows(folder) if status == FINISHED}
+  if not (away := finished.difference(here)):
+    return ''
+  return (
+    f'{len(away)} of {len(finished)} finished runs of {folder} are not here, '
+    'as on other machines: results.csv has all, tables of means those here.'
+  )
+
+
+def _rows(folder: pathlib.Path) -> list[tuple[str, str, str]]:
+  """Reads name, status and reason of a sweep's runs."""
   path = table_path(folder)
   advice = "the sweep's command writes it anew"
   with files.reading(path, "a sweep's table", advice):
     if (content := files.read_if_there(path)) is None:
       return []
     table = pd.read_csv(io.BytesIO(content), dtype=str, keep_default_na=False)
-    table = table[table['status'] != FINISHED]
     found = table[['name', 'status', 'reason']].map(formatting.spreadsheet_text)
     return list(found.itertuples(index=False, name=None))
 

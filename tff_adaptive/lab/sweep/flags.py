@@ -232,6 +232,11 @@ def parse(arguments: Sequence[str]) -> Sweep:
       f'--axis={ranges[0]} is a range, of which --search=random, tpe or qmc '
       'draw values; a grid needs a list of values.'
     )
+  if options['search'] == 'qmc' and len(blocks) > 1:
+    raise errors.SettingsError(
+      f'--search=qmc fills one space of axes evenly, and these are '
+      f'{len(blocks)}; --search=random or tpe takes them.'
+    )
   of_sweep = {k: given.pop(k) for k in _OF_THE_SWEEP if k in given}
   shared = grids.Parser(of_sweep).parse({})
   space = grids.Space(blocks, grids.Parser(given))
@@ -338,6 +343,7 @@ def describe(sweep: Sweep) -> str:
   if sweep.space is not None:
     lines = [f'{sweep.trials} configurations, results in {sweep.folder}']
     for block in sweep.space.blocks:
+      lines += [f'  {k}: {v}' for k, v in block.fixed.items()]
       lines += [f'  {k}: {", ".join(v)}' for k, v in block.axes.items()]
     return '\n'.join(lines)
   points = [

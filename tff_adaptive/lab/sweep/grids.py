@@ -399,7 +399,9 @@ class Space:
       elif between is None:
         flags[flag] = trial.suggest_categorical(name, list(values))
       elif flag in self.whole:
-        flags[flag] = f'{trial.suggest_int(name, *map(int, between))}'
+        flags[flag] = (
+          f'{trial.suggest_int(name, *map(int, map(float, between)))}'
+        )
       else:
         low, high = map(float, between)
         # Ranges of a decade and more, as of learning rates, by the logarithm.

@@ -35,6 +35,33 @@ _OF_STORAGE = (
 Requeue = Callable[[Any, optuna.trial.FrozenTrial], None]
 
 
+def _begun_before(
+  storage: optuna.storages.BaseStorage, study_id: int
+) -> list[optuna.trial.FrozenTrial]:
+  """Returns running trials that began before the silence of a dead process.
+
+  A trial that waited and runs again has a heartbeat of its earlier process.
+  """
+  running = storage.get_all_trials(
+    study_id, deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)
+  )
+  last = time.time() - _SECONDS_OF_SILENCE
+  return [
+    t
+    for t in running
+    if t.datetime_start and t.datetime_start.timestamp() < last
+  ]
+
+
+class _Database(optuna.storages.RDBStorage):
+  """A database that expects no heartbeat of trials that have just begun."""
+
+  def _get_stale_trial_ids(self, study_id: int) -> list[int]:
+    stale = super()._get_stale_trial_ids(study_id)
+    begun = {trial._trial_id for trial in _begun_before(self, study_id)}
+    return [number for number in stale if number in begun]
+
+
 class _Journal(optuna.storages.JournalStorage, _heartbeat.BaseHeartbeat):
   """A journal with heartbeats, which Optuna has for databases only."""
 
@@ -46,15 +73,11 @@ class _Journal(optuna.storages.JournalStorage, _heartbeat.BaseHeartbeat):
     self.set_trial_user_attr(trial_id, _BEAT, time.time())
 
   def _get_stale_trial_ids(self, study_id: int) -> list[int]:
-    running = self.get_all_trials(
-      study_id, deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)
-    )
     last = time.time() - _SECONDS_OF_SILENCE
     return [
       t._trial_id
-      for t in running
-      if t.datetime_start is not None
-      and t.user_attrs.get(_BEAT, t.datetime_start.timestamp()) < last
+      for t in _begun_before(self, study_id)
+      if t.user_attrs.get(_BEAT, 0) < last
     ]
 
   def get_heartbeat_interval(self) -> int:
@@ -62,6 +85,10 @@ class _Journal(optuna.storages.JournalStorage, _heartbeat.BaseHeartbeat):
 
   def get_heartbeat_stale_trial_callback(self) -> Requeue:
     return self._requeue
+
+
+class StudyError(errors.RunError):
+  """Raised if a sweep's study cannot be read or written."""
 
 
 @contextlib.contextmanager
@@ -87,7 +114,7 @@ def complaints(place: str, *, opening: bool = False) -> Iterator[None]:
       cause = e.__cause__ or e
       # SQLAlchemy appends the statement to the database's message.
       reason = errors.reason(getattr(cause, 'orig', None) or cause)
-      raise errors.RunError(
+      raise StudyError(
         f'{place} cannot be read or written: {reason}; the same command '
         'resumes the sweep.'
       ) from e
@@ -145,7 +172,7 @@ def _open_journal(path: pathlib.Path, requeue: Requeue) -> _Journal:
     # Writers hold the lock, so an incomplete line has no writer any more.
     with journal._file.get_lock_file(lock), open(path, 'rb+') as file:
       whole, _, rest = file.read().rpartition(b'\n')
-      if rest and not rest.startswith(b'{'):
+      if rest and not rest.startswith(b'{"op_code"'[: len(rest)]):
         raise ValueError('it is no journal')
       file.truncate(len(whole) + 1 if whole else 0)
   return _Journal(journal.JournalFileBackend(str(path), lock_obj=lock), requeue)
@@ -167,7 +194,7 @@ def _open_database(
     )
   for left in reversed(range(_TRIES_TO_MAKE_TABLES)):
     try:
-      storage = optuna.storages.RDBStorage(
+      storage = _Database(
         url.render_as_string(hide_password=False),
         engine_kwargs={
           'connect_args': {'timeout': _SECONDS_FOR_A_LOCK} if sqlite else {}

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tff_adaptive import processes
 from tff_adaptive import runtime
 from tff_adaptive import structures
 from tff_adaptive import vectorizing
@@ -74,8 +73,8 @@ def train(
   process = group[0][1].process
   size = data_lib.nbytes(reuse.template(process))
   needed = _COPIES * size * settings.clients_per_round
-  if isinstance(process, processes.StatefulLearningProcess):
-    kept = data_lib.nbytes(process.initialize_client_state())
+  if (first := getattr(process, 'initialize_client_state', None)) is not None:
+    kept = data_lib.nbytes(first())
     needed += kept * len(parts.clients.client_ids)
   most = max(1, _BYTES // needed)
   found: dict[str, Run] = {}

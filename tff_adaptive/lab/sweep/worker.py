@@ -145,6 +145,7 @@ def run(
   """
   rule = scores.RULES[sweep.select]
   prunes = trial is not None and sweep.options['pruner'] != 'none'
+  place = storage.describe(sweep.folder, sweep.options['storage'])
   directions: dict[str, bool] = {}
 
   def compare(rows: Sequence[Mapping[str, float]]) -> None:
@@ -170,8 +171,10 @@ def run(
     score = scores.score(
       rule, so_far.measures(), so_far.metric, rises=so_far.rises
     )
-    trial.report(score, number)
-    if trial.should_prune():
+    with storage.complaints(place):
+      trial.report(score, number)
+      is_worse = trial.should_prune()
+    if is_worse:
       raise Pruned(signal.SIGTERM)
 
   watch = Watch(
@@ -214,9 +217,12 @@ def run(
 def _is_of_the_sweep(error: Optional[BaseException]) -> bool:
   """Returns whether other runs would have the same error.
 
-  That is, if the disk is full or read-only, or runs cannot be compared.
+  That is, if the disk is full or read-only, if runs cannot be compared, or if
+  the study cannot be reached.
   """
-  if isinstance(error, metric_names.UnknownDirectionError):
+  if isinstance(
+    error, (metric_names.UnknownDirectionError, storage.StudyError)
+  ):
     return True
   while error is not None:
     if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:

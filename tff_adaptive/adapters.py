@@ -108,7 +108,8 @@ def corrected(
   for found, product in zip(residuals, mean_products, strict=True):
     apart = tf.matmul(mean_trainable[found.a], mean_trainable[found.b])
     rest = found.matrix.kernel(found.scale * (product - apart))
-    fixed[found.kernel] = fixed[found.kernel] + rest
+    kernel = fixed[found.kernel]
+    fixed[found.kernel] = kernel + tf.cast(rest, kernel.dtype)
   return tuple(fixed)
 
 

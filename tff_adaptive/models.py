@@ -537,6 +537,8 @@ class Keras3Model(tff.learning.models.VariableModel):
       self.step_seed = tf.Variable(
         [0, 0], trainable=False, dtype=tf.int32, name='step_seed'
       )
+    # Whether `step_seed` is assigned; TFF's own processes do not.
+    self.is_seeded = False
     # As for Keras 2, draws are counted during tracing.
     self.draws: collections.Counter[int] = collections.Counter()
     self._substitutes: dict[int, Substitute] = {}
@@ -629,6 +631,8 @@ class Keras3Model(tff.learning.models.VariableModel):
       self.draws[place] += 1
       if self.step_seed is None or place < 0:
         return tf.constant([0, 0], tf.int32)
+      if not self.is_seeded:
+        return tf.random.uniform([2], maxval=2**31 - 1, dtype=tf.int32)
       return self.step_seed.read_value() + tf.constant(
         [place, self.draws[place]], tf.int32
       )

@@ -46,21 +46,25 @@ class Range:
   open_high: bool = False
 
   def __contains__(self, value: float) -> bool:
-    if self.low is not None:
-      if value < self.low or (self.open_low and value == self.low):
-        return False
-    if self.high is not None:
-      if value > self.high or (self.open_high and value == self.high):
-        return False
-    return True
+    return (
+      self.low is None
+      or value > self.low
+      or (value == self.low and not self.open_low)
+    ) and (
+      self.high is None
+      or value < self.high
+      or (value == self.high and not self.open_high)
+    )
 
   def __str__(self) -> str:
-    ends = []
-    if self.low is not None:
-      ends.append(f'{"above" if self.open_low else "at least"} {self.low:g}')
-    if self.high is not None:
-      ends.append(f'{"below" if self.open_high else "at most"} {self.high:g}')
-    return ' and '.join(ends) or 'any finite number'
+    ends = (
+      (self.low, 'above' if self.open_low else 'at least'),
+      (self.high, 'below' if self.open_high else 'at most'),
+    )
+    return (
+      ' and '.join(f'{words} {end:g}' for end, words in ends if end is not None)
+      or 'any finite number'
+    )
 
 
 Positive = Annotated[float, Range(low=0, open_low=True)]
@@ -76,10 +80,6 @@ Seed32 = Annotated[int, Range(low=0, high=2**32 - 1)]
 
 # A class, so that its identity survives pickling.
 REQUIRED = inspect.Parameter.empty
-
-
-def _quoted(name: str) -> str:
-  return f'`{name}`'
 
 
 class ParameterError(ValueError):
@@ -120,7 +120,7 @@ class ParameterError(ValueError):
     error._called = {n: rename(called) for n, called in self._called.items()}
     return error
 
-  def told(self, spell: Callable[[str], str] = _quoted) -> str:
+  def told(self, spell: Callable[[str], str] = '`{}`'.format) -> str:
     """Formats the message, spelling each name as the caller writes it."""
     shown = {name: spell(called) for name, called in self._called.items()}
     return string.Formatter().vformat(

@@ -387,3 +387,18 @@ def test_outputs_in_float32_keep_what_is_noted_on_the_model():
   made = models._with_float32_outputs(given)
   assert made is not given and made.outputs[0].dtype == tf.float32
   assert made.class_names == ['no', 'yes']
+
+
+def test_processes_of_tff_draw_other_masks_each_time():
+  keras = keras_3()
+  model = models.model_fn(
+    dense(keras),
+    loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    input_spec=_SPEC,
+  )()
+  batch = collections.OrderedDict(x=np.ones([5, 4, 4, 1]), y=np.zeros(5))
+  batch = tf.nest.map_structure(
+    lambda value, spec: tf.cast(value, spec.dtype), batch, _SPEC
+  )
+  losses = [float(model.forward_pass(batch).loss) for _ in range(2)]
+  assert losses[0] != losses[1]

@@ -365,6 +365,21 @@ def test_hooks_that_nothing_would_call_are_refused(hooks, told):
     )
 
 
+def test_what_needs_the_server_state_is_no_client_work_alone():
+  joint = building.build_components(algorithms.resolve('direct_joint'))
+  with pytest.raises(TypeError, match='does not reach the server state'):
+    processes.build_client_work(
+      linear.model_fn, joint.client_optimizer, exchange=joint.exchange
+    )
+
+
+def test_rules_of_ones_own_do_not_inherit_what_is_in_the_state():
+  class Mine(type(optimizers.client('adam'))):
+    pass
+
+  assert Mine.__mro__[1].in_state and not Mine.in_state
+
+
 def test_a_correction_needs_a_context_for_each_weight():
   with pytest.raises(ValueError, match='needs an exchange whose `context`'):
     processes.build_client_work(

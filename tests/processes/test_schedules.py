@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from tff_adaptive import algorithms
+from tff_adaptive import optimizers
 from tff_adaptive import parameters
+from tff_adaptive import processes
 from tff_adaptive.optimizers import schedules
 
 from . import linear
@@ -102,6 +104,18 @@ def test_step_decay_goes_by_tenths_unless_told():
   schedule = described.build(1.0)
   rates = [float(schedule(r)) for r in range(8)]
   np.testing.assert_allclose(rates, [1] * 4 + [0.1] * 2 + [0.01] * 2, rtol=1e-5)
+
+
+def test_clients_begin_with_the_base_rate_of_their_schedule():
+  described = schedules.Schedule(lr_schedule='linear', lr_decay_steps=4)
+  process = processes.compose(
+    linear.model_fn,
+    optimizers.client('sgd', learning_rate=0.1),
+    optimizers.server('sgd'),
+    schedule=described.build(0.5),
+  )
+  hparams = process.get_hparams(process.initialize())
+  assert float(hparams['client_work']['learning_rate']) == 0.5
 
 
 def test_unknown_schedule():

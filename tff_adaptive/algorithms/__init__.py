@@ -127,13 +127,15 @@ def build(
     loss, metrics: The loss and metrics of a Keras model, as for
       `models.from_keras_model`.
     **hyperparameters: Hyperparameters listed by `parameters_of(name)`; their
-      defaults are those of the papers. `client_optimizer` and
-      `server_optimizer` may be names (see `optimizers.client_names`,
-      `optimizers.server_names`) or `tff.learning.optimizers.Optimizer` objects.
+      defaults are those of the papers, where these have any.
+      `client_optimizer` and `server_optimizer` may be names (see
+      `optimizers.client_names`, `optimizers.server_names`) or
+      `tff.learning.optimizers.Optimizer` objects.
       `model_aggregator` may be a `tff.aggregators.WeightedAggregationFactory`.
 
   Returns:
-    A `tff.learning.templates.LearningProcess`.
+    A `tff.learning.templates.LearningProcess`, or a
+    `processes.StatefulLearningProcess` if clients keep something.
 
   Raises:
     ParameterError: If the name is unknown, or if a hyperparameter is out of
@@ -201,4 +203,4 @@ def describe(name: str, **hyperparameters: Any) -> str:
 
 def is_stateful(process: 'processes.Process') -> bool:
   """Returns whether a process keeps state for each client between rounds."""
-  return hasattr(process, 'initialize_client_state')
+  return getattr(process, 'initialize_client_state', None) is not None

@@ -135,8 +135,9 @@ def _check_noised(
   method = configuration.method
   if exchange is None or method.unnoised:  # Said, and checked, there.
     return
-  for name in ('report', 'weight', 'full_gradient_pass'):
-    own = getattr(type(exchange), name)
+  for name in ('report', 'weight', 'full_gradient_pass', 'probes_first_client'):
+    own = getattr(exchange, name)
+    own = getattr(own, '__func__', own)
     base = getattr(processes.Exchange, name)
     if own is not base and mechanism.is_asked(configuration.values):
       raise parameters.ParameterError(

@@ -30,7 +30,7 @@ class Common(parameters.Described):
   """
 
   seed: parameters.NonNegativeInt = 0
-  """Seed for randomness within a round (dropout)."""
+  """Seed for randomness within a round (dropout, noise of privacy)."""
 
   record_step_sizes: bool = False
   """Whether to record the step sizes of each client, not only the cohort's

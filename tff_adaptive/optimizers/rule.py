@@ -36,10 +36,9 @@ class Rule(parameters.Described, abc.ABC):
 
   def __init_subclass__(cls, **kwargs: Any):
     super().__init_subclass__(**kwargs)
-    if cls.__module__.startswith('tff_adaptive.') and 'in_state' not in vars(
-      cls
-    ):
-      cls.in_state = cls.starts | cls._float_names()
+    if 'in_state' not in vars(cls):
+      ours = cls.__module__.startswith('tff_adaptive.')
+      cls.in_state = cls.starts | cls._float_names() if ours else frozenset()
 
   @classmethod
   def _float_names(cls) -> frozenset[str]:

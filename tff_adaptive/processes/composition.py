@@ -76,34 +76,22 @@ class Message(NamedTuple):
 
 
 @attrs.frozen
-class BufferedLearningProcess:
+class BufferedLearningProcess(StatefulLearningProcess):
   """A learning process whose clients may begin from models of other rounds.
 
+  The attributes are those of `StatefulLearningProcess`, except for these.
+
   Attributes:
-    initialize: Makes the server's state; as in
-      `tff.learning.templates.LearningProcess`.
-    initialize_client_state: As in `StatefulLearningProcess`; `None` if clients
-      keep nothing.
+    initialize_client_state: As there; `None` if clients keep nothing.
     message: Maps the server's state to the `Message` that a client receives.
     next: Maps (state, messages, factors, client states, client data), all but
       the first lists in the same order, to a `StatefulOutput`: each client
       trains from its message, and its update is multiplied by its factor.
       Without client states it maps (state, messages, factors, client data) to a
       `tff.learning.templates.LearningProcessOutput`.
-    get_model_weights, set_model_weights, get_hparams, set_hparams: As in
-      `tff.learning.templates.LearningProcess`.
-    personal_weights: As in `StatefulLearningProcess`.
   """
 
-  initialize: tff.Computation
-  initialize_client_state: Optional[tff.Computation]
-  message: tff.Computation
-  next: tff.Computation
-  get_model_weights: tff.Computation
-  set_model_weights: tff.Computation
-  get_hparams: tff.Computation
-  set_hparams: tff.Computation
-  personal_weights: Optional[tff.Computation] = None
+  message: tff.Computation = attrs.field(kw_only=True)
 
 
 Process = Union[
@@ -277,7 +265,8 @@ def first_state(
     client_optimizer,
     objective or objectives.Plain(),
     exchange or exchange_lib.NoExchange(),
-    scheduled=schedule is not None or bool(warmup_steps),
+    schedule=schedule,
+    warms_up=bool(warmup_steps),
     seed=seed,
   )
   return template._replace(
@@ -369,11 +358,11 @@ def _compose_buffered(parts: _Parts) -> BufferedLearningProcess:
   return BufferedLearningProcess(
     initialize,
     parts.work.initialize_client_state,
-    message,
     next_fn,
     *_weights_access(parts, state_type),
     *_hparams_access(parts, state_type),
     personal_weights=_personal_weights(parts),
+    message=message,
   )
 
 

@@ -1,5 +1,7 @@
 """Aggregation factories: sums of compressed updates, and trimmed means."""
 
+import dataclasses
+
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -7,11 +9,11 @@ from tff_adaptive import structures
 from tff_adaptive.processes import encodings
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class EncodedSum(tff.aggregators.UnweightedAggregationFactory):
   """A sum of values that clients send compressed."""
 
-  def __init__(self, encoding: encodings.Encoding):
-    self._encoding = encoding
+  _encoding: encodings.Encoding
 
   def create(self, value_type: tff.Type) -> tff.templates.AggregationProcess:
     specs = tff.types.type_to_tf_tensor_specs(value_type)
@@ -62,6 +64,7 @@ class EncodedSum(tff.aggregators.UnweightedAggregationFactory):
     return tff.templates.AggregationProcess(initialize, next_fn)
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class TrimmedMean(tff.aggregators.WeightedAggregationFactory):
   """The coordinate-wise trimmed mean or median: Yin et al., arXiv 1803.01498.
 
@@ -75,15 +78,12 @@ class TrimmedMean(tff.aggregators.WeightedAggregationFactory):
   `tff.aggregators.MeanFactory`.
 
   The server holds the cohort's values at the same time: n d numbers.
+
+  Attributes:
+    _beta: Share of the values trimmed at each end, in (0, 1/2].
   """
 
-  def __init__(self, beta: float):
-    """Initializes the factory.
-
-    Args:
-      beta: Share of the values trimmed at each end, in (0, 1/2].
-    """
-    self._beta = beta
+  _beta: float
 
   def create(
     self, value_type: tff.Type, weight_type: tff.Type

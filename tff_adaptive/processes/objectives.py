@@ -20,7 +20,7 @@ class LossContext(NamedTuple):
 
   Attributes:
     weights: The trainable weights now, flat.
-    start: The trainable weights that the client received, flat.
+    start: The trainable weights that the client started from, flat.
     context: The exchange's `context` for this client and round.
     batch: The batch.
     represent: The representation of the batch under the current weights, as

@@ -8,6 +8,7 @@ same mask unless the optimizer asks for separate ones.
 """
 
 import collections
+import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple, Optional, Union
 
@@ -29,15 +30,13 @@ Number = Union[tf.Tensor, float]
 Seed = Union[int, tf.Tensor]
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class _StatelessGenerator:
   """Replacement for Keras' generator that reads its seed from a variable."""
 
-  def __init__(
-    self, seed: tf.Variable, layer: int, draws: collections.Counter[int]
-  ):
-    self._seed = seed
-    self._layer = layer
-    self._draws = draws
+  _seed: tf.Variable
+  _layer: int
+  _draws: collections.Counter[int]
 
   def _next_seed(self) -> tf.Tensor:
     # A layer that draws several times in one call (an LSTM's gates) draws
@@ -119,6 +118,7 @@ def seeded(model: tff.learning.models.VariableModel) -> Seeding:
   """
   of_keras_3 = models.keras_3_of(model)
   if of_keras_3 is not None:
+    of_keras_3.is_seeded = True
     return Seeding(of_keras_3.step_seed, of_keras_3.draws)
   draws: collections.Counter[int] = collections.Counter()
   keras_model = tff_internals.keras_model_of(model)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 
 from tff_adaptive import parameters
 from tff_adaptive import structures
@@ -13,6 +14,7 @@ from tff_adaptive.optimizers.servers import fedopt
 from tff_adaptive.processes import exchange
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class ServerPreconditioner(exchange.Exchange):
   """The direct form of FedAda2 (arXiv 2410.18117): the server sends its v.
 
@@ -21,13 +23,8 @@ class ServerPreconditioner(exchange.Exchange):
   bias-correct v, and SM3 clients start from v's maxima over slices.
   """
 
-  def __init__(
-    self,
-    client_optimizer: preconditioned.PreconditionedClient,
-    server_optimizer: fedopt.AdaptiveServerOptimizer,
-  ):
-    self._client = client_optimizer
-    self._server = server_optimizer
+  _client: preconditioned.PreconditionedClient
+  _server: fedopt.AdaptiveServerOptimizer
 
   def initialize(self, specs: structures.FlatSpecs) -> structures.Statistics:
     first = self._server.initialize(specs)

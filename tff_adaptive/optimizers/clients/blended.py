@@ -85,7 +85,11 @@ class Blended(protocol.LocalOptimizer):
         delay: optimizers.client(
           name,
           **{
-            **({'delay': delay} if _has_delay(name) else {}),
+            **(
+              {'delay': delay}
+              if 'delay' in optimizers.parameters_of('client', name)
+              else {}
+            ),
             **self.mix.settings[name],
           },
         )
@@ -250,10 +254,6 @@ class Blended(protocol.LocalOptimizer):
     chosen = state['optimizer'] * len(self.mix.delays) + state['delay']
     states, weights = tree.switch(chosen, branches)
     return collections.OrderedDict(state, states=states), weights
-
-
-def _has_delay(name: str) -> bool:
-  return 'delay' in optimizers.parameters_of('client', name)
 
 
 def _pick(

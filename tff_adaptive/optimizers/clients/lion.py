@@ -63,12 +63,11 @@ class Lion(protocol.LocalOptimizer):
     batch: Optional[protocol.Batch[structures.WeightsT]] = None,
   ) -> tuple[structures.OptimizerState, structures.WeightsT]:
     gradients = tree.dense(weights, gradients)
-    direction = tree.moving_average(state['beta_1'], state['m'], gradients)
     weights = tree.map_cast(
       lambda rate, decay, x, c: x - rate * (tf.sign(c) + decay * x),
       (state['learning_rate'], state['weight_decay']),
       weights,
-      direction,
+      tree.moving_average(state['beta_1'], state['m'], gradients),
     )
     m = tree.moving_average(state['beta_2'], state['m'], gradients)
     return collections.OrderedDict(state, m=m), weights

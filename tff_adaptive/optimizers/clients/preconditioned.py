@@ -71,12 +71,12 @@ class Preconditioner(abc.ABC, Generic[Kept]):
     """Builds the state that corresponds to a v received from the server."""
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Full(Preconditioner['tf.Tensor']):
   """A preconditioner that stores v."""
 
-  def __init__(self, rule: Rule, initial: float = 0.0):
-    self._rule = rule
-    self.initial = initial
+  _rule: Rule
+  initial: float = 0.0
 
   def start(self, spec: tf.TensorSpec) -> tf.Tensor:
     return tf.fill(spec.shape, tf.cast(self.initial, spec.dtype))
@@ -98,6 +98,7 @@ class Full(Preconditioner['tf.Tensor']):
 Maxima = tuple['tf.Tensor', ...]
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Sm3(Preconditioner[Maxima]):
   """The SM3 preconditioner, which stores one number per slice of each axis.
 
@@ -110,10 +111,9 @@ class Sm3(Preconditioner[Maxima]):
   v is the minimum over slices; nothing of the tensor's size is stored.
   """
 
-  def __init__(self, rule: Rule, form: str, initial: float = 0.0):
-    self._rule = rule
-    self._form = form
-    self.initial = initial
+  _rule: Rule
+  _form: str
+  initial: float = 0.0
 
   def start(self, spec: tf.TensorSpec) -> Maxima:
     first = tf.cast(self.initial, spec.dtype)

@@ -51,12 +51,11 @@ class ServerLion(rule.Rule):
     gradients: structures.WeightsT,
   ) -> tuple[structures.OptimizerState, structures.WeightsT]:
     gradients = tree.dense(weights, gradients)
-    direction = tree.moving_average(state['beta_1'], state['m'], gradients)
     weights = tree.map_cast(
       lambda rate, x, c: x - rate * tf.sign(c),
       (state['learning_rate'],),
       weights,
-      direction,
+      tree.moving_average(state['beta_1'], state['m'], gradients),
     )
     m = tree.moving_average(state['beta_2'], state['m'], gradients)
     return collections.OrderedDict(state, m=m), weights

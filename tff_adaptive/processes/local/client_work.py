@@ -418,8 +418,8 @@ def build_client_work(
 
   Raises:
     TypeError: If model or optimizer are not of the kinds above, or the exchange
-      keeps something on clients or looks at the aggregated update (`compose`
-      serves those).
+      keeps something on clients, looks at the aggregated update or shares the
+      server's state (`compose` serves those).
     ValueError: If a schedule is given for an optimizer without learning rate,
       or `record_step_sizes` for one that does not choose its step sizes.
   """
@@ -428,6 +428,13 @@ def build_client_work(
     raise TypeError(
       'A tff.learning.templates.ClientWorkProcess cannot hold the client '
       f'states of {type(work.exchange).__name__}; use processes.compose.'
+    )
+  shares = type(work.exchange).share is not exchange_lib.Exchange.share
+  if work.correct is not None or shares:
+    raise TypeError(
+      'A tff.learning.templates.ClientWorkProcess does not reach the server '
+      f'state that {type(work.exchange).__name__}, or the rule of adapters, '
+      'needs; use processes.compose.'
     )
   if work.exchange.sees_update:
     raise TypeError(

@@ -6,14 +6,15 @@ loop over batches as `carry`, which is empty for the former.
 """
 
 import abc
-import collections
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, Optional, TypeVar, Union
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_adaptive import adapters
+from tff_adaptive import masking
 from tff_adaptive import models
 from tff_adaptive import structures
 from tff_adaptive import tff_internals
@@ -140,7 +141,8 @@ class LocalModel(abc.ABC, Generic[Carry]):
     batch: structures.Examples,
   ) -> tf.Tensor:
     """Computes the last layer's input at other weights, [batch, features]."""
-    raise NotImplementedError
+    # `prepare_representation` has refused objectives that would ask.
+    raise NotImplementedError('A FunctionalModel has no representation.')
 
   @abc.abstractmethod
   def metrics(
@@ -298,11 +300,11 @@ def before_last_layer(
       raise AttributeError('no layer before the last one')
     of_keras_3 = models.keras_3_of(model)
     if of_keras_3 is not None:
-      return of_keras_3.up_to(with_weights[-1])
-    part = tf.keras.Model(keras_model.inputs, with_weights[-1].input)
-    return lambda inputs: tf.cast(
-      autograph.call(part, inputs, training=True), tf.float32
-    )
+      part = of_keras_3.up_to(with_weights[-1])
+    else:
+      inner = tf.keras.Model(keras_model.inputs, with_weights[-1].input)
+      part = functools.partial(autograph.call, inner, training=True)
+    return lambda inputs: tf.cast(part(inputs), tf.float32)
   # Keras raises either for layers that are not part of a graph of layers.
   except (AttributeError, ValueError, TypeError) as e:
     raise exchange_lib.UnsuitableModelError(
@@ -364,9 +366,9 @@ class _FunctionalLocalModel(CarriedModel):
         (weights, fixed), inputs_of(batch), training=True
       )
       model_loss = autograph.call(
-        self._model.loss, output=predictions, label=labels_of(batch)
+        self._model.loss, output=predictions, label=masking.parts_of(batch)[1]
       )
-      added = term(weights, _no_representation)
+      added = term(weights, lambda: self.represent_at(None, weights, batch))
       loss = tf.cast(model_loss, tf.float32) + added
     gradients = tape.gradient(
       loss, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO
@@ -388,7 +390,7 @@ class _FunctionalLocalModel(CarriedModel):
       self._model.update_metrics_state,
       carry.metrics,
       batch_output=output,
-      labels=labels_of(batch),
+      labels=masking.parts_of(batch)[1],
     )
     return carry._replace(metrics=metrics), evaluated
 
@@ -412,19 +414,9 @@ class _FunctionalLocalModel(CarriedModel):
     )
 
 
-def _no_representation() -> tf.Tensor:
-  # `prepare_representation` has refused objectives that would ask.
-  raise NotImplementedError('A FunctionalModel has no representation.')
-
-
 def inputs_of(batch: structures.Examples) -> structures.Structure:
   """Returns the model's inputs in a batch: its `x`, or its first part."""
-  return batch['x'] if isinstance(batch, collections.abc.Mapping) else batch[0]
-
-
-def labels_of(batch: structures.Examples) -> structures.Structure:
-  """Returns the labels of a batch: its `y`, or its second part."""
-  return batch['y'] if isinstance(batch, collections.abc.Mapping) else batch[1]
+  return batch['x'] if isinstance(batch, Mapping) else batch[0]
 
 
 def batch_size(batch: structures.Examples) -> tf.Tensor:

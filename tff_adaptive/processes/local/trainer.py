@@ -115,7 +115,8 @@ class Trainer(client_function.ClientFunction[Begun, SoFar[Any]]):
       self.optimizer,
       self.objective,
       self.exchange,
-      scheduled=self.schedule is not None or bool(self.warmup_steps),
+      schedule=self.schedule,
+      warms_up=bool(self.warmup_steps),
       seed=self.seed,
     )
 
@@ -414,7 +415,8 @@ def first_state(
   objective: objectives.Objective,
   exchange: exchange_lib.Exchange,
   *,
-  scheduled: bool,
+  schedule: Optional[Schedule],
+  warms_up: bool,
   seed: randomness.Seed,
 ) -> messages.State:
   """Builds the initial state of a client work.
@@ -422,18 +424,22 @@ def first_state(
   Args:
     specs: Specs of the trainable weights, flat.
     optimizer, objective, exchange: Those of the client work.
-    scheduled: Whether a schedule or a warm-up changes the learning rate.
+    schedule: The learning rate's schedule, if there is one.
+    warms_up: Whether it rises at the start of each round.
     seed: Seed of randomness inside a round.
 
   Raises:
     ValueError: If there is no learning rate to change.
   """
   hparams = optimizer.get_hparams(optimizer.initialize(specs))
-  if scheduled and _RATE not in hparams:
+  if (schedule or warms_up) and _RATE not in hparams:
     raise ValueError(
       'A client learning-rate schedule or warm-up needs an optimizer with a '
       f'learning rate; {type(optimizer).__name__} has none.'
     )
+  if isinstance(schedule, schedules.Scheduled):
+    rate = tf.constant(schedule.learning_rate, tf.float32)
+    hparams = collections.OrderedDict(hparams, **{_RATE: rate})
   numbers: structures.Statistics = collections.OrderedDict(
     (name, tf.constant(value, tf.float32))
     for prefix, component in (('objective', objective), ('exchange', exchange))

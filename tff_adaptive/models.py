@@ -631,7 +631,7 @@ class Keras3Model(tff.learning.models.VariableModel):
       self.draws[place] += 1
       if self.step_seed is None or place < 0:
         return tf.constant([0, 0], tf.int32)
-      if not self.is_seeded:
+      if training and not self.is_seeded:
         return tf.random.uniform([2], maxval=2**31 - 1, dtype=tf.int32)
       return self.step_seed.read_value() + tf.constant(
         [place, self.draws[place]], tf.int32

@@ -358,8 +358,9 @@ def _read_csv(path: pathlib.Path, names: Names) -> pandas.DataFrame:
   get = 'The first line names the columns.'
   with data_files.reading(path, 'CSV file', get):
     with open(path, newline='', encoding='utf-8-sig') as file:
-      line = next((line for line in file if line.strip('\r\n')), '')
-      unquoted = re.sub('"[^"]*("|$)', '', line)
+      line = next(filter(str.strip, file), '')
+      # Without marks in quoted names, which begin with the quote.
+      unquoted = re.sub(r'(^|[,;\t])\s*"([^"]|"")*("|$)', r'\1', line)
       delimiter = max(_DELIMITERS, key=unquoted.count)
       # A quoted name may go on in the next line.
       cells = csv.reader(

@@ -422,7 +422,10 @@ def _split_names(text: Optional[str]) -> Optional[list[str]]:
   if text is None:
     return None
   # As CSV files write names: in quotes if they have commas.
-  parts = next(csv.reader([text], skipinitialspace=True), [])
+  try:
+    parts = next(csv.reader([text], skipinitialspace=True), [])
+  except csv.Error as e:
+    raise data_files.DataError(f'{text!r} lists no columns: {e}.') from e
   names = dict.fromkeys(map(str.strip, parts))
   return [name for name in names if name]
 

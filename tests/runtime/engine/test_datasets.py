@@ -325,7 +325,7 @@ def test_datasets_whose_end_is_unknown_are_read_until_cancelled():
 def test_empty_batches_are_batches():
   cache = dataset_cache.DatasetCache(1 << 20)
   spec = tff.SequenceType(tff.TensorType(np.float32, [None]))
-  full, empty = np.ones([2], np.float32), np.zeros([0], np.float32)
+  full, empty = tf.ones([2]), tf.zeros([0])
   assert cache.client_data([full, full], spec).known_rows is not None
   assert cache.client_data([full, empty], spec).known_rows is None
 

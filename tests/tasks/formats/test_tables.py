@@ -359,6 +359,7 @@ def test_what_is_beside_the_tables_is_named(tmp_path):
     ('"a\nb",y', 'a\nb'),
     ('"a, b", "y"', 'a, b'),
     ('"a, b, c, d";"y"', 'a, b, c, d'),
+    ('a ";y', 'a "'),
   ],
 )
 def test_heads_are_read_as_csv_files_are(tmp_path, head, names):

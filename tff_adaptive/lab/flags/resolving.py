@@ -277,7 +277,9 @@ def _refuse_unused(
   active = [
     name
     for name, value in given.items()
-    if table.find(name).task not in ('', general['task'])
+    if (
+      value is not None and table.find(name).task not in ('', general['task'])
+    )
     or (value is not False and value != table.find(name).parameter.default)
   ]
   for name in active:

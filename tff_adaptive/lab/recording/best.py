@@ -181,10 +181,10 @@ def load(
     RunError: If no model was saved.
   """
   found = checkpoints.paths(folder, 'best')
-  if not found:
+  if number not in found:
     raise errors.RunError(
-      f'{folder} has no saved best model: the run was never evaluated after '
-      'the first round.'
+      f'{folder} has no saved best model of round {number}: the run was never '
+      'evaluated after the first round, or goes on and has a better one.'
     )
   like = checkpoints.named(weights, 'weights')
   arrays = checkpoints.read(

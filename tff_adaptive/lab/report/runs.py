@@ -325,9 +325,14 @@ def find(
   for place in {run.path.resolve().parent for run in found if run.sweep}:
     try:
       lost |= {place / name for name in sweeps.read_lost(place.parent)}
-      here = [run.name for run in found if run.finished]
-      if away := sweeps.describe_away(place.parent, here):
-        complaints.append(away)
+      here = [
+        run.name
+        for run in found
+        if run.finished and run.path.resolve().parent == place
+      ]
+      is_whole = folder.resolve() in (place, *place.parents)
+      away = sweeps.describe_away(place.parent, here) if is_whole else ''
+      complaints += [away] if away else []
     except errors.SettingsError as e:
       complaints.append(str(e))
   return [

@@ -86,6 +86,7 @@ class Ensemble:
       CannotVectorize: If TensorFlow cannot vectorize it, or batches are not
         known beforehand.
       tf.errors.OpError: If a client or the server fails.
+      MemoryError: If the clients' data are large.
     """
     arguments = [*states, *kept]
     rows = None

@@ -121,20 +121,20 @@ class Invocation:
     ):
       self._run_alone(phase)
       return
+    done, reason = False, ''
     try:
-      if together is None or not self._run_together(phase, together):
+      done = together is not None and self._run_together(phase, together)
+    except failures.CannotVectorize as e:
+      phase.alone_because, phase.together = str(e), None
+    except (tf.errors.OpError, MemoryError) as e:
+      self.cancellation.check()
+      reason = str(e).partition('\n')[0] or type(e).__name__
+    # Not within `except`, where the error keeps the groups' tensors.
+    if not reason:
+      if not done:
         self._say_alone(phase)
         self._run_alone(phase)
       return
-    except failures.CannotVectorize as e:
-      phase.alone_because, phase.together = str(e), None
-      self._say_alone(phase)
-      self._run_alone(phase)
-      return
-    except (tf.errors.OpError, MemoryError) as e:
-      self.cancellation.check()
-      reason = str(e).partition('\n')[0]
-    # Not within `except`, where the error keeps the groups' tensors.
     assert together is not None
     if self._compiles(together):
       together.cannot_compile = reason
@@ -154,7 +154,10 @@ class Invocation:
   def _joined(
     self, phase: phases.Phase, together: lockstep.Together
   ) -> lockstep.Rows | None:
-    """Joins clients' rows; `None` if theirs cannot be, as others' may be."""
+    """Joins clients' rows; `None` if theirs cannot be, as others' may be.
+
+    After a cohort of large data no other one trains together.
+    """
     try:
       return lockstep.joined(
         [c[together.data.slot] for c in self.clients],
@@ -195,8 +198,8 @@ class Invocation:
 
     Raises:
       CannotVectorize: If TensorFlow cannot vectorize their function.
-      tf.errors.OpError, MemoryError: If a group fails; which of its clients is
-        unknown.
+      tf.errors.OpError, MemoryError: If a group, a copy of its rows or its sum
+        fails; which client is to blame is unknown.
     """
     if (rows := self._joined(phase, together)) is None:
       return False

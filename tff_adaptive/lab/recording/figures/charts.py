@@ -301,7 +301,7 @@ def _rows(chart: Chart) -> tuple[pd.DataFrame, Limits]:
     if low is not None and high is not None:
       # Renderers drop lines that end very far away.
       far = high - low
-      rows = rows.join(rows[heights].add_suffix('_told'))
+      rows = rows.assign(**{f'{c}_told': rows[c] for c in heights})
       rows[heights] = rows[heights].clip(low - far, high + far)
   return rows, limits
 

@@ -312,7 +312,6 @@ class Training:
   def _start(self) -> None:
     """Replays the rows of a resumed run, and notifies hooks of the start."""
     self._early_stopping.look_back(self._records.rows)
-    early_stopping_lib.check_finite(self._records.rows, self._settings)
     if self._done < self._intervals.total_rounds and not self._over:
       self._records.forget_final()
     event = hooks_lib.Start(
@@ -326,6 +325,7 @@ class Training:
     )
     self._recorders.start(event)
     self._listeners.start(event)
+    early_stopping_lib.check_finite(self._records.rows, self._settings)
 
   @property
   def _over(self) -> bool:

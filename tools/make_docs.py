@@ -189,8 +189,8 @@ _PAGE = """# {name}
 <!-- generate flags {name} -->
 <!-- end -->
 
-Beside these: [what every method takes](flags.md), and the flags of other
-[optimizers](optimizers.md) where the method lets one be chosen.
+Also accepted: [every method's flags](flags.md) and those of other [optimizers](optimizers.md)
+that the method allows.
 """
 
 

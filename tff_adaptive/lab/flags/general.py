@@ -190,7 +190,7 @@ class AsGiven(parameters.Described):
   """Seed for the sampling of clients; by default 1, in private runs seed."""
 
   seed: parameters.NonNegativeInt = 0
-  """Seed for all other randomness."""
+  """Seed of a run, except of cohorts and of the task's data (--TASK_seed)."""
 
   target_epsilon: Optional[parameters.Positive] = None
   """Privacy budget: calibrates the noise multiplier to this epsilon, instead of
@@ -300,8 +300,8 @@ class AsGiven(parameters.Described):
   """
 
   matmul_precision: Optional[Literal['float32', 'tf32']] = None
-  """Precision of products of float32 on a GPU: tf32 is faster and rounds to 10
-  bits of mantissa. By default float32. A setting of the run.
+  """Precision of float32 matrix products on a GPU: tf32 is faster and rounds to
+  10 mantissa bits. Default float32. Part of the run's identity.
   """
 
   client_state_mib: parameters.NonNegativeInt = 2048

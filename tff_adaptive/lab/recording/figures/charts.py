@@ -422,7 +422,8 @@ def _rates(rates: Sequence[float]) -> list[str]:
   """Formats rates as exponents of ten, if some are below 1, or as numbers."""
   halves = [2 * math.log10(rate) for rate in rates]
   if min(halves) > -1e-3 or any(abs(h - round(h)) > 2e-3 for h in halves):
-    return [f'{rate:.4g}' for rate in rates]
+    digits = 3 if len({f'{rate:.3g}' for rate in rates}) == len(rates) else 4
+    return [f'{rate:.{digits}g}' for rate in rates]
   minus = '\N{MINUS SIGN}'
   return [f'{round(h) / 2:g}'.replace('-', minus) for h in halves]
 

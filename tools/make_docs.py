@@ -189,8 +189,8 @@ _PAGE = """# {name}
 <!-- generate flags {name} -->
 <!-- end -->
 
-Also accepted: [every method's flags](flags.md) and those of other [optimizers](optimizers.md)
-that the method allows.
+Also accepted: [every method's flags](flags.md) and those of other
+[optimizers](optimizers.md) that the method allows.
 """
 
 

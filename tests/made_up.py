@@ -2,7 +2,7 @@
 
 import math
 
-from tff_adaptive.lab.flags import parsing as flags
+from tests import runs
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import hooks as hooks_lib
 from tff_adaptive.lab.recording import metric_names
@@ -75,19 +75,8 @@ def write(settings, hooks=(), stop_at=None):
 
 def run(root, name, *arguments):
   """The same from flags of the command line."""
-  settings = (
-    flags.Flags()
-    .parse(
-      [
-        f'--root_output_dir={root}',
-        f'--experiment_name={name}',
-        '--rounds_per_eval=2',
-        *arguments,
-      ]
-    )
-    .settings
-  )
-  return write(settings)
+  words = ['--rounds_per_eval=2', *arguments]
+  return write(runs.settings_of(root, *words, name=name))
 
 
 def replace_training(monkeypatch, run):

@@ -57,6 +57,34 @@ def hospital(
 '''
 
 
+# What modules of small tasks begin with.
+_FRAME = '''
+import collections
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+
+def task_of(train, test, model_fn_of, train_batch=10, test_batch=10):
+  """A task of clients' examples; `model_fn_of` is given the batches' type."""
+  clients = tff.simulation.datasets.TestClientData
+  datasets = tff.simulation.baselines.BaselineTaskDatasets(
+    train_data=clients(train),
+    test_data=clients(test),
+    train_preprocess_fn=lambda dataset: dataset.batch(train_batch),
+    eval_preprocess_fn=lambda dataset: dataset.batch(test_batch),
+  )
+  model_fn = model_fn_of(datasets.element_type_structure)
+  return tff.simulation.baselines.BaselineTask(datasets, model_fn)
+'''
+
+
+def add(folder, monkeypatch, name, text):
+  """Makes a module of `task_of` and this text that tests can import."""
+  (folder / f'{name}.py').write_text(_FRAME + text)
+  monkeypatch.syspath_prepend(str(folder))
+
+
 def write(folder, name, *, computed_default=False):
   """Writes a module with the function `hospital`; returns its place."""
   text = HOSPITAL.replace('SITES_', 'SITES' if computed_default else '4')

@@ -1,11 +1,8 @@
 """Command lines of short sweeps."""
 
 SHORT = [
-  '--algorithm=fedavg',
-  '--total_rounds=4',
-  '--rounds_per_eval=2',
-  '--clients_per_round=2',
-  '--experiment_name=s',
+  *('--algorithm=fedavg', '--total_rounds=4', '--rounds_per_eval=2'),
+  *('--clients_per_round=2', '--experiment_name=s'),
 ]
 
 

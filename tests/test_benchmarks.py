@@ -1,10 +1,6 @@
 """The benchmarks that need nothing beside the project still run."""
 
-import os
-import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -12,24 +8,12 @@ from benchmarks import gpu
 from benchmarks import outputs
 from benchmarks import step_studies
 from tests import made_up
+from tests import programs
 
-_ROOT = pathlib.Path(__file__).resolve().parents[1]
 
-
-def _run(tmp_path, *command, timeout=300):
-  with open(tmp_path / 'log', 'w', encoding='utf-8') as log:
-    code = subprocess.run(
-      [sys.executable, *command],
-      cwd=_ROOT,
-      env={**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '3'},
-      stdout=log,
-      stderr=subprocess.STDOUT,
-      timeout=timeout,
-      check=False,
-    ).returncode
-  text = (tmp_path / 'log').read_text(encoding='utf-8')
-  assert code == 0, text
-  return text
+def _run(tmp_path, *command, **more):
+  more |= dict(cwd=programs.ROOT, TF_CPP_MIN_LOG_LEVEL=3)
+  return programs.logged(tmp_path / 'log', *command, **more)
 
 
 @pytest.mark.slow

@@ -10,12 +10,12 @@ import re
 import runpy
 import shlex
 import shutil
-import subprocess
 import sys
 
 import pytest
 
 import tasks
+from tests import programs
 from tff_adaptive import algorithms
 from tff_adaptive import optimizers
 from tff_adaptive.lab.commands import command_line
@@ -86,11 +86,7 @@ def test_every_method_and_optimizer_has_its_place():
     assert f'<!-- generate flags {name} -->' in text
     headings = re.findall('^## (.*)', text, re.MULTILINE)
     assert headings == [
-      'Idea',
-      'Rule',
-      'Flags',
-      'Where it departs',
-      'When to use it',
+      *('Idea', 'Rule', 'Flags', 'Where it departs', 'When to use it'),
     ]
   text = (_DOCS / 'algorithms' / 'optimizers.md').read_text(encoding='utf-8')
   assert re.findall(r'`--(\w+)_optimizer=(\w+)`$', text, re.MULTILINE) == [
@@ -109,9 +105,7 @@ def test_every_page_is_in_the_navigation():
 
 
 @pytest.mark.parametrize(
-  'page',
-  [*_PAGES, *_OTHERS],
-  ids=lambda p: p.relative_to(_ROOT).as_posix(),
+  'page', [*_PAGES, *_OTHERS], ids=lambda p: p.relative_to(_ROOT).as_posix()
 )
 def test_links_lead_somewhere(page):
   text = _FENCE.sub('', page.read_text(encoding='utf-8'))
@@ -252,20 +246,8 @@ def apply(page, folder):
 
 def run(folder, *arguments, log='log', **environment):
   """Runs main.py of a folder; returns what it says."""
-  inherited = {k: v for k, v in os.environ.items() if k != 'PYTHONPATH'}
-  with open(folder / log, 'w', encoding='utf-8') as file:
-    code = subprocess.run(
-      [sys.executable, *arguments],
-      cwd=folder,
-      env={**inherited, **environment},
-      stdout=file,
-      stderr=subprocess.STDOUT,
-      timeout=300,
-      check=False,
-    ).returncode
-  text = (folder / log).read_text(encoding='utf-8')
-  assert code == 0, text
-  return text
+  environment = {'PYTHONPATH': None, **environment}
+  return programs.logged(folder / log, *arguments, **environment)
 
 
 @pytest.mark.exhaustive
@@ -434,18 +416,8 @@ def test_a_package_names_extensions_by_an_entry_point(outside, tmp_path):
 def test_an_extension_that_cannot_be_imported(tmp_path):
   (tmp_path / 'broken.py').write_text('1 / 0\n')
   for name, part in (('broken', 'division by zero'), ('nowhere', 'nowhere')):
-    done = subprocess.run(
-      [sys.executable, str(_ROOT / 'main.py'), 'list'],
-      env={
-        **os.environ,
-        'PYTHONPATH': str(tmp_path),
-        'TFF_ADAPTIVE_EXTENSIONS': name,
-      },
-      capture_output=True,
-      text=True,
-      check=False,
-    )
-    assert done.returncode == 2
+    environment = {'PYTHONPATH': tmp_path, 'TFF_ADAPTIVE_EXTENSIONS': name}
+    done = programs.run(programs.MAIN, 'list', code=2, **environment)
     assert f"TFF_ADAPTIVE_EXTENSIONS names '{name}'" in done.stderr
     assert part in done.stderr and len(done.stderr.splitlines()) == 1
 
@@ -453,14 +425,8 @@ def test_an_extension_that_cannot_be_imported(tmp_path):
 @pytest.mark.exhaustive
 def test_the_site_builds_without_a_warning(tmp_path):
   pytest.importorskip('mkdocs', reason='make docs installs it')
-  done = subprocess.run(
-    [sys.executable, '-m', 'mkdocs', 'build', '--strict', '-d', str(tmp_path)],
-    cwd=_ROOT,
-    capture_output=True,
-    text=True,
-    check=False,
-  )
-  assert done.returncode == 0, done.stdout + done.stderr
+  words = ('-m', 'mkdocs', 'build', '--strict', '-d', tmp_path)
+  programs.run(*words, cwd=_ROOT)
   pages = list(tmp_path.rglob('*.html'))
   assert len(pages) > len(_PAGES)
   # Nothing on it is loaded from elsewhere.

@@ -2,8 +2,6 @@
 
 import collections
 import shutil
-import subprocess
-import sys
 
 import pytest
 import tensorflow as tf
@@ -14,6 +12,7 @@ from benchmarks.graphs import costs
 from benchmarks.graphs import kernels
 from benchmarks.graphs import placing
 from benchmarks.graphs import pretending
+from tests import programs
 from tests import test_matrix
 from tests import tiers
 
@@ -146,12 +145,7 @@ print(device(made))
 @pytest.mark.skipif(shutil.which('cc') is None, reason='needs a C compiler')
 def test_clients_are_read_on_the_host(tmp_path):
   library = pretending.build(tmp_path)
-  done = subprocess.run(
-    [sys.executable, '-c', _READING, library],
-    stdout=subprocess.PIPE,
-    text=True,
-    check=True,
-  )
+  done = programs.run('-c', _READING, library)
   # The last shows that the pretended device would have had them.
   assert done.stdout.split() == [*['CPU:0', 'True'] * 4, 'GPU:0']
 

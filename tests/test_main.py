@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import os
-import pathlib
 import signal
 import subprocess
 import sys
@@ -11,52 +10,20 @@ import time
 import psutil
 import pytest
 
+from tests import programs
 from tests import tiers
 from tff_adaptive import runtime
 from tff_adaptive.lab.commands import command_line
 
-_ROOT = pathlib.Path(__file__).resolve().parents[1]
+_ROOT, _MAIN = programs.ROOT, str(programs.MAIN)
 _SMALL = [
-  '--task=table',
-  '--data=synthetic',
-  '--clients_per_round=2',
-  '--rounds_per_eval=2',
-  '--num_validation_examples=20',
+  *('--task=table', '--data=synthetic', '--clients_per_round=2'),
+  *('--rounds_per_eval=2', '--num_validation_examples=20'),
 ]
 
 
-class Outcome:
-  def __init__(self, code, out, err):
-    self.code, self.out, self.err = code, out, err
-
-
-def start(folder, arguments, name='log'):
-  """Starts main.py with its output in files: workers may outlive a pipe."""
-  # TensorFlow sets it in whichever process imports it, such as this one.
-  environment = dict(os.environ)
-  environment.pop('TF_CPP_MIN_LOG_LEVEL', None)
-  out, err = folder / f'{name}.out', folder / f'{name}.err'
-  with out.open('w') as out_file, err.open('w') as err_file:
-    return subprocess.Popen(
-      [sys.executable, str(_ROOT / 'main.py'), *arguments],
-      cwd=folder,
-      stdout=out_file,
-      stderr=err_file,
-      env=environment,
-    )
-
-
-def finish(process, folder, name='log', timeout=240):
-  code = process.wait(timeout)
-  return Outcome(
-    code,
-    (folder / f'{name}.out').read_text(),
-    (folder / f'{name}.err').read_text(),
-  )
-
-
-def run(folder, *arguments):
-  return finish(start(folder, arguments), folder)
+# TensorFlow sets it in whichever process imports it, such as this one.
+_AS_USUAL = {'TF_CPP_MIN_LOG_LEVEL': None}
 
 
 @pytest.fixture(name='main', scope='module')
@@ -111,13 +78,8 @@ def test_answers_at_once_without_tensorflow(tmp_path, arguments, code):
     f'sys.exit(code if time.process_time() < 2 else {_TOO_SLOW})'
   )
   for _ in range(3):  # Others on the core make it slower, and never faster.
-    done = subprocess.run(
-      [sys.executable, '-c', script, *arguments],
-      cwd=tmp_path,
-      env={**os.environ, 'PYTHONPATH': str(_ROOT)},
-      capture_output=True,
-      text=True,
-      check=False,
+    done = programs.run(
+      *('-c', script, *arguments), code=None, cwd=tmp_path, PYTHONPATH=_ROOT
     )
     if done.returncode != _TOO_SLOW:
       break
@@ -166,7 +128,7 @@ def test_a_reader_that_has_enough_is_no_error():
   os.close(reader)
   try:
     done = subprocess.run(
-      [sys.executable, str(_ROOT / 'main.py'), 'list'],
+      [sys.executable, _MAIN, 'list'],
       stdout=writer,
       stderr=subprocess.PIPE,
       check=False,
@@ -179,14 +141,13 @@ def test_a_reader_that_has_enough_is_no_error():
 @pytest.mark.parametrize(
   'words',
   tiers.exhaustive_but(
-    [['list']],
-    [['list'], [*_SMALL, '--total_rounds=1', '--experiment_name=a']],
+    [['list']], [['list'], [*_SMALL, '--total_rounds=1', '--experiment_name=a']]
   ),
 )
 def test_a_full_disk_behind_the_output_ends_no_run(tmp_path, words):
   with open('/dev/full', 'w', encoding='utf-8') as full:
     done = subprocess.run(
-      [sys.executable, str(_ROOT / 'main.py'), *words],
+      [sys.executable, _MAIN, *words],
       cwd=tmp_path,
       stdout=full,
       stderr=subprocess.PIPE,
@@ -204,7 +165,7 @@ def test_a_full_disk_behind_the_output_ends_no_run(tmp_path, words):
 
 def test_a_closed_output_ends_no_run():
   done = subprocess.run(
-    f'{sys.executable} {_ROOT / "main.py"} list >&-',
+    f'{sys.executable} {_MAIN} list >&-',
     shell=True,
     stderr=subprocess.PIPE,
     check=False,
@@ -213,13 +174,7 @@ def test_a_closed_output_ends_no_run():
 
 
 def test_docstrings_are_needed():
-  done = subprocess.run(
-    [sys.executable, '-OO', str(_ROOT / 'main.py'), '--help'],
-    capture_output=True,
-    text=True,
-    check=False,
-  )
-  assert done.returncode == 2
+  done = programs.run('-OO', _MAIN, '--help', code=2)
   assert 'python -OO removes docstrings' in done.stderr
 
 
@@ -227,15 +182,8 @@ def test_list_names_everything(main, capsys):
   assert main.main(['list']) == 0
   text = capsys.readouterr().out
   for word in (
-    'digits',
-    'emnist_character',
-    'emnist_all.sqlite',
-    'fedadam',
-    'delta_sgd',
-    'polyak',
-    'yogi',
-    'native',
-    'beta_1=0.9',
+    *('digits', 'emnist_character', 'emnist_all.sqlite', 'fedadam'),
+    *('delta_sgd', 'polyak', 'yogi', 'native', 'beta_1=0.9'),
   ):
     assert word in text
 
@@ -266,14 +214,8 @@ def test_runtime_that_cannot_start_is_one_sentence_and_exit_code_1(
     raise runtime.WorkerFailure(f'No Ray cluster answers at {address}.')
 
   monkeypatch.setattr(runtime, 'create_ray_context', fail)
-  code = main.main(
-    [
-      '--runtime=ray',
-      '--ray_address=a:1',
-      f'--root_output_dir={tmp_path / "runs"}',
-    ]
-  )
-  assert code == 1
+  words = ['--runtime=ray', '--ray_address=a:1']
+  assert main.main([*words, f'--root_output_dir={tmp_path / "runs"}']) == 1
   assert capsys.readouterr().err == 'No Ray cluster answers at a:1.\n'
   assert not list(tmp_path.iterdir())
 
@@ -308,9 +250,11 @@ def test_train_finish_refuse(main, capsys, tmp_path, monkeypatch):
   ),
 )
 def test_signal_saves_and_the_same_command_goes_on(tmp_path, number, runtime):
-  arguments = [*_SMALL, '--total_rounds=100000', '--experiment_name=a']
-  arguments.append(f'--runtime={runtime}')
-  process = start(tmp_path, arguments)
+  words = [_MAIN, *_SMALL, '--total_rounds=100000', '--experiment_name=a']
+  words.append(f'--runtime={runtime}')
+  log = tmp_path / 'log'
+  errors = tmp_path / 'errors'
+  process = programs.start(log, *words, errors=errors, **_AS_USUAL)
   rows = tmp_path / 'runs' / 'a' / 'metrics.csv'
   deadline = time.monotonic() + 120
   while not rows.exists() or rows.read_text().count('\n') < 6:
@@ -319,56 +263,38 @@ def test_signal_saves_and_the_same_command_goes_on(tmp_path, number, runtime):
   workers = psutil.Process(process.pid).children(recursive=True)
   assert bool(workers) == (runtime == 'native')
   process.send_signal(number)
-  stopped = finish(process, tmp_path)
-  assert stopped.code == 128 + number
-  assert 'which is saved; the same command resumes' in stopped.out
-  assert 'Traceback' not in stopped.err
+  assert process.wait(240) == 128 + number
+  said = log.read_text()
+  assert 'which is saved; the same command resumes' in said
+  assert 'Traceback' not in errors.read_text()
   assert not psutil.wait_procs(workers, timeout=10)[1]
   last = rows.read_text().splitlines()[-1].split(',')[0]
   checkpoints = os.listdir(tmp_path / 'runs' / 'a' / 'checkpoints')
   assert f'round_{last}.safetensors' in checkpoints
   if number == signal.SIGTERM:
-    process = start(tmp_path, arguments, 'again')
+    process = programs.start(log, *words, errors=errors, **_AS_USUAL)
     deadline = time.monotonic() + 120
     while rows.read_text().splitlines()[-1].split(',')[0] == last:
       assert process.poll() is None and time.monotonic() < deadline
       time.sleep(0.1)
     process.send_signal(number)
-    again = finish(process, tmp_path, 'again')
-    assert f'Resuming after round {last}.' in again.out
+    process.wait(240)
+    assert f'Resuming after round {last}.' in log.read_text()
 
 
 def test_dry_run_and_data_errors_leave_nothing(
   tmp_path, main, capsys, monkeypatch
 ):
-  dry = run(tmp_path, '--dry_run', *_SMALL)
-  assert dry.code == 0 and 'bytes per round' in dry.out, dry.err
-  assert dry.err == 'Loading TensorFlow ...\n' and 'Loading' not in dry.out
+  words = [_MAIN, '--dry_run', *_SMALL]
+  dry = programs.run(*words, cwd=tmp_path, timeout=240, **_AS_USUAL)
+  assert 'bytes per round' in dry.stdout and 'Loading' not in dry.stdout
+  assert dry.stderr == 'Loading TensorFlow ...\n'
   monkeypatch.chdir(tmp_path)
   missing = ['--task=emnist_character', f'--cache_dir={tmp_path}']
   assert main.main(missing) == 2
   said = capsys.readouterr().err
   assert 'emnist_all.sqlite' in said and len(said.splitlines()) == 1
-  assert sorted(os.listdir(tmp_path)) == ['log.err', 'log.out']
-
-
-def _beside_own_tasks(folder, *arguments):
-  """Runs the installed command where a module tasks.py comes first."""
-  (folder / 'tasks.py').write_text('def mine(size=1):\n  return size\n')
-  (folder / 'own_data.py').write_text(
-    'from tasks import mine\n\ndef make(size=mine()):\n  return size\n'
-  )
-  script = 'from tff_adaptive.lab.commands import command_line as c; c.run()'
-  with open(folder / 'log', 'w', encoding='utf-8') as log:
-    code = subprocess.run(
-      [sys.executable, '-c', script, *arguments],
-      cwd=folder,
-      env={**os.environ, 'PYTHONPATH': f'{folder}{os.pathsep}{_ROOT}'},
-      stdout=log,
-      stderr=subprocess.STDOUT,
-      check=False,
-    ).returncode
-  return code, (folder / 'log').read_text()
+  assert not os.listdir(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -381,9 +307,18 @@ def _beside_own_tasks(folder, *arguments):
   ],
 )
 def test_a_module_called_tasks_in_front(tmp_path, arguments, code, part):
-  found, text = _beside_own_tasks(tmp_path, *arguments)
-  assert (found, 'Traceback' in text) == (code, False), text
-  assert part in text
+  (tmp_path / 'tasks.py').write_text('def mine(size=1):\n  return size\n')
+  (tmp_path / 'own_data.py').write_text(
+    'from tasks import mine\n\ndef make(size=mine()):\n  return size\n'
+  )
+  # The installed command.
+  script = 'from tff_adaptive.lab.commands import command_line as c; c.run()'
+  text = programs.logged(
+    *(tmp_path / 'log', '-c', script, *arguments),
+    code=code,
+    PYTHONPATH=f'{tmp_path}{os.pathsep}{_ROOT}',
+  )
+  assert 'Traceback' not in text and part in text, text
 
 
 def test_a_library_beside_a_module_called_tasks(tmp_path):
@@ -394,15 +329,7 @@ def test_a_library_beside_a_module_called_tasks(tmp_path):
     'try:\n  from tff_adaptive import training\n'
     'except ImportError as e:\n  print(e)\n'
   )
-  done = subprocess.run(
-    [sys.executable, '-c', script],
-    cwd=tmp_path,
-    env={**os.environ, 'PYTHONPATH': str(_ROOT)},
-    capture_output=True,
-    text=True,
-    check=False,
-  )
-  assert done.returncode == 0, done.stderr
+  done = programs.run('-c', script, cwd=tmp_path, PYTHONPATH=_ROOT)
   assert done.stdout == (
     f'tff_adaptive needs its own package `tasks`, but {tmp_path}/tasks.py is '
     'imported under that name already: rename that module, or '
@@ -413,18 +340,7 @@ def test_a_library_beside_a_module_called_tasks(tmp_path):
 @pytest.mark.exhaustive
 def test_a_run_whose_operations_are_deterministic(tmp_path):
   """TensorFlow then refuses random operations that have no seed."""
-  done = subprocess.run(
-    [
-      sys.executable,
-      str(_ROOT / 'main.py'),
-      '--total_rounds=1',
-      '--clients_per_round=2',
-      f'--root_output_dir={tmp_path}',
-    ],
-    env={**os.environ, 'TF_DETERMINISTIC_OPS': '1'},
-    capture_output=True,
-    text=True,
-    check=False,
-  )
-  assert done.returncode == 0, done.stderr
+  words = [_MAIN, '--total_rounds=1', '--clients_per_round=2']
+  words.append(f'--root_output_dir={tmp_path}')
+  done = programs.run(*words, TF_DETERMINISTIC_OPS=1)
   assert 'round 1/1' in done.stdout

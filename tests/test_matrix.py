@@ -22,20 +22,11 @@ from tff_adaptive.processes import exchange
 # Models of one layer: nothing comes before the last layer, whose input is the
 # representation that MOON compares.
 _ONE_LAYER = {
-  'fedprox_synthetic',
-  'libsvm_logistic',
-  'mnist_logistic',
-  'quadratic',
-  'quadratics',
-  'stackoverflow_tag',
-  'zipf_tags',
+  *('fedprox_synthetic', 'libsvm_logistic', 'mnist_logistic', 'quadratic'),
+  *('quadratics', 'stackoverflow_tag', 'zipf_tags'),
 }
 _NORMALISED = {
-  'ag_news',
-  'cifar100_image',
-  'cifar10_image',
-  'dbpedia',
-  'gld23k',
+  *('ag_news', 'cifar100_image', 'cifar10_image', 'dbpedia', 'gld23k'),
 }
 _REFUSED = {
   'moon': (

@@ -16,6 +16,7 @@ import pytest
 from packaging import requirements
 
 import tff_adaptive
+from tests import programs
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -52,7 +53,7 @@ def test_a_wheel_of_tff_for_any_platform(tmp_path):
   made = tmp_path / 'made'
   tool = _ROOT / 'tools' / 'portable_tff.py'
   wheel = _made_up_wheel(tmp_path)
-  subprocess.run([sys.executable, tool, made, wheel], check=True)
+  programs.run(tool, made, wheel)
   (portable,) = made.iterdir()
   assert portable.name == 'tensorflow_federated-9.9-py3-none-any.whl'
   installed = tmp_path / 'installed'
@@ -234,14 +235,7 @@ def test_wheel_and_sdist(tmp_path):
     ],
     ['tools/check_dist.py', 'dist'],
   ):
-    done = subprocess.run(
-      [sys.executable, *command],
-      cwd=tree,
-      capture_output=True,
-      text=True,
-      check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = programs.run(*command, cwd=tree)
   assert 'installs and runs' in done.stdout
   (sdist,) = (tree / 'dist').glob('*.tar.gz')
   assert tff_adaptive.__version__ in sdist.name
@@ -267,11 +261,9 @@ def test_machines_that_tensorflow_has_builds_for(
   found = subprocess.run(
     ['sh', 'tools/find_python.sh'],
     cwd=_ROOT,
-    env={
-      **os.environ,
-      'PATH': f'{tmp_path}{os.pathsep}{os.environ["PATH"]}',
-      'PYTHON': sys.executable,
-    },
+    env=programs.environment(
+      PATH=f'{tmp_path}{os.pathsep}{os.environ["PATH"]}', PYTHON=sys.executable
+    ),
     capture_output=True,
     text=True,
     check=False,

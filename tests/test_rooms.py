@@ -6,21 +6,14 @@ import pathlib
 
 import pytest
 
+import tasks
+from tests import programs
+
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 # What each may import besides itself; single files of tff_adaptive by name.
 _BASE = {
-  'adapters',
-  'cohorts',
-  'drawing',
-  'errors',
-  'extensions',
-  'lazy',
-  'masking',
-  'models',
-  'parameters',
-  'slots',
-  'structures',
-  'tff_internals',
+  *('adapters', 'cohorts', 'drawing', 'errors', 'extensions', 'lazy'),
+  *('masking', 'models', 'parameters', 'slots', 'structures', 'tff_internals'),
   'vectorizing',
 }
 _MAY_USE = {
@@ -136,6 +129,52 @@ def test_models_and_formats_know_no_task(inner):
   for module in modules:
     used = {m.rpartition('.')[0] or m for m in imports_of(module)}
     assert used <= _ROOMS_OF_TASKS[inner], module
+
+
+# Code that is to run without some modules.
+_LIGHT = {
+  'runtime': (
+    'import tff_adaptive.runtime',
+    {'tensorflow', 'tensorflow_federated', 'numpy', 'grpc', 'psutil'}
+    | {f'tff_adaptive.{m}' for m in ('parameters', 'algorithms', 'training')}
+    | {'tff_adaptive.optimizers'},
+  ),
+  'scores': ('from tff_adaptive.lab.board import scoring', {'tensorflow'}),
+  'lists': (
+    'import tasks\n'
+    'from tff_adaptive import algorithms, optimizers\n'
+    'for name in tasks.names(): tasks.parameters_of(name)\n'
+    'for name in algorithms.names(): algorithms.parameters_of(name)\n'
+    'optimizers.parameters_of("client", "delta_sgd")\n'
+    'algorithms.check("fedadam", client_learning_rate=0.1)',
+    {'tensorflow'},
+  ),
+  'tasks': (
+    'import tasks\n'
+    'for name in tasks.names(): tasks.info(name), tasks.parameters_of(name)\n'
+    f'assert len(tasks.names()) == {len(tasks.names())}',
+    {'tensorflow', 'tensorflow_federated', 'sklearn'},
+  ),
+  'private checks': (
+    'from tff_adaptive import algorithms\n'
+    'algorithms.check("fedavg", dp_clip_norm=1.0, dp_clients_per_round=2)',
+    {'tensorflow', 'dp_accounting'},
+  ),
+  'budgets': (
+    'from tff_adaptive import privacy\n'
+    'privacy.Budget(clients=9, clients_per_round=3, delta=.1, rounds=2)'
+    '.epsilon(1.0, 2)',
+    {'tensorflow'},
+  ),
+}
+
+
+@pytest.mark.parametrize('name', _LIGHT)
+def test_light_code_imports_nothing_heavy(name):
+  code, heavy = _LIGHT[name]
+  found = f'found = {heavy} & set(sys.modules)\nassert not found, found'
+  code = f'import sys\n{code}\n{found}'
+  assert not programs.run('-c', code, cwd=_ROOT, timeout=60).stdout
 
 
 def test_no_module_imports_itself_in_a_circle():

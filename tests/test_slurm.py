@@ -47,17 +47,12 @@ def test_a_job_trains_on_two_machines(tmp_path):
     'RAY_OPTIONS': f'--object-store-memory=200000000 --temp-dir={folder}',
   }
   log = tmp_path / 'log'
+  words = ['bash', 'examples/cluster/slurm.sh', '--data=synthetic']
+  words += ['--total_rounds=3', '--clients_per_round=4']
+  words += [f'--root_output_dir={tmp_path}', '--experiment_name=run']
   with open(log, 'w', encoding='utf-8') as file:
     done = subprocess.run(
-      [
-        'bash',
-        'examples/cluster/slurm.sh',
-        '--data=synthetic',
-        '--total_rounds=3',
-        '--clients_per_round=4',
-        f'--root_output_dir={tmp_path}',
-        '--experiment_name=run',
-      ],
+      words,
       cwd=_ROOT,
       env=environment,
       stdout=file,

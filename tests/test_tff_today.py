@@ -1,16 +1,14 @@
 """TFF imports on today's base in any order, quietly; says what it lacks."""
 
 import importlib.util
-import os
-import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
 import tff_today
 
-_ROOT = pathlib.Path(__file__).resolve().parents[1]
+from tests import programs
+
+_ROOT = programs.ROOT
 _TOUCH = """
 for touch, needs in (
   (lambda: tff.jax.computation(lambda x: x), 'jax.lib.xla_client'),
@@ -33,23 +31,11 @@ print('done')
 """
 
 
-def run(code, **environment):
+def run(code):
   """Runs code in a Python of its own, which is to write nothing but `done`."""
-  done = subprocess.run(
-    [sys.executable, '-c', code],
-    env={
-      **os.environ,
-      'PYTHONPATH': str(_ROOT),
-      'TF_CPP_MIN_LOG_LEVEL': '3',
-      **environment,
-    },
-    stdin=subprocess.DEVNULL,
-    capture_output=True,
-    text=True,
-    timeout=240,
-    check=False,
-  )
-  assert (done.returncode, done.stdout, done.stderr) == (0, 'done\n', '')
+  environment = dict(PYTHONPATH=_ROOT, TF_CPP_MIN_LOG_LEVEL=3)
+  done = programs.run('-c', code, timeout=240, **environment)
+  assert (done.stdout, done.stderr) == ('done\n', '')
 
 
 @pytest.mark.exhaustive
@@ -138,18 +124,8 @@ runtime.set_in_process_context()
 assert tff.tensorflow.computation(lambda: tf.range(3))()[2] == 2
 print('done')
 """
-  environment = {**os.environ, 'PYTHONPATH': str(_ROOT)}
-  environment.pop('TF_CPP_MIN_LOG_LEVEL', None)
-  if level is not None:
-    environment['TF_CPP_MIN_LOG_LEVEL'] = level
-  done = subprocess.run(
-    [sys.executable, '-c', code],
-    env=environment,
-    capture_output=True,
-    text=True,
-    timeout=240,
-    check=True,
-  )
+  environment = dict(PYTHONPATH=_ROOT, TF_CPP_MIN_LOG_LEVEL=level)
+  done = programs.run('-c', code, timeout=240, **environment)
   assert done.stdout == 'done\n'
   assert ('\nI0000 ' in f'\n{done.stderr}') == (level == '0'), done.stderr
 

@@ -16,9 +16,7 @@ _LIKE_OTHERS = ('cifar100_image', 'dbpedia', 'fmnist', 'gld23k', 'zipf_tags')
 
 
 def exhaustive_but(
-  fast: Iterable[Any],
-  cases: Iterable[Any],
-  slow: Iterable[Any] = (),
+  fast: Iterable[Any], cases: Iterable[Any], slow: Iterable[Any] = ()
 ) -> list[Any]:
   """Marks cases as exhaustive, but for those that every check runs.
 

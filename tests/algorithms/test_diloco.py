@@ -108,10 +108,7 @@ def test_muloco():
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
   'name, local, first, mu',
-  [
-    ('diloco', adamw, (0.0, 0.0, 0), 0.9),
-    ('muloco', muon, (0.0,), 0.6),
-  ],
+  [('diloco', adamw, (0.0, 0.0, 0), 0.9), ('muloco', muon, (0.0,), 0.6)],
 )
 def test_fresh_clients_keep_nothing(name, local, first, mu):
   process = algorithms.build(

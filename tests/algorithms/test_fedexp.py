@@ -98,8 +98,7 @@ def test_the_last_two_models_are_averaged(averaging):
 def test_a_cohort_without_a_usable_client_changes_nothing(averaging):
   process = averaging
   path, state, _ = dense.run(process, ROUNDS[:2])
-  nan = [(np.full([1, 3], np.nan, np.float32), np.zeros([1, 2], np.float32))]
-  output = process.next(state, [dense.dataset(nan)])
+  output = process.next(state, [dense.dataset(dense.BAD)])
   dense.close(dense.weights_of(process, output.state), path[-1])
 
 

@@ -61,8 +61,7 @@ def test_a_round_without_answers_leaves_the_rate():
   state = process.initialize()
   data = [dense.dataset(dense.CLIENTS[i]) for i in (0, 1)]
   state = process.next(state, data).state
-  nan = [(np.full([1, 3], np.nan, np.float32), np.zeros([1, 2], np.float32))]
-  after = process.next(state, [dense.dataset(nan)]).state
+  after = process.next(state, [dense.dataset(dense.BAD)]).state
   for old, new in zip(
     state.client_work.statistics['last_update'],
     after.client_work.statistics['last_update'],

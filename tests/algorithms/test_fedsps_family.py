@@ -206,8 +206,7 @@ def fedsps_global(rounds, aggregation, gamma_0, gamma_b):
   w, gamma, path, gammas = linear.START, gamma_0, [], []
   for _ in range(rounds):
     ends, values, gradients = map(
-      np.array,
-      zip(*(last_step(w, batches, gamma) for batches in OPPOSED)),
+      np.array, zip(*(last_step(w, batches, gamma) for batches in OPPOSED))
     )
     gammas.append(gamma)
     if aggregation == 'a':

@@ -178,9 +178,7 @@ def test_pairs_without_a_preconditioner_are_refused():
       algorithms.build('direct_joint', linear.model_fn, **settings)
   with pytest.raises(parameters.ParameterError, match='second moment'):
     algorithms.build(
-      'direct_joint',
-      linear.model_fn,
-      server_optimizer=optimizers.server('sgd'),
+      'direct_joint', linear.model_fn, server_optimizer=optimizers.server('sgd')
     )
 
 

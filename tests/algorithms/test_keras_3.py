@@ -1,22 +1,18 @@
 """Models of Keras 3 are trained like those of Keras 2."""
 
 import collections
-import os
-import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tests import programs
 from tests import tiers
 from tff_adaptive import algorithms
 from tff_adaptive import models
 from tff_adaptive import runtime
 
-_ROOT = pathlib.Path(__file__).resolve().parents[2]
 _SPEC = collections.OrderedDict(
   x=tf.TensorSpec([None, 4, 4, 1], tf.float32),
   y=tf.TensorSpec([None], tf.int32),
@@ -98,11 +94,7 @@ def rounds(process, weights, clients=(0, 1)):
 # A method of each kind: a second gradient, statistics, kept layers, a pass
 # over the data, a mix of optimizers.
 _OF_A_KIND = (
-  'delta_sgd',
-  'fedadam',
-  'fedsps_global',
-  'fedbn',
-  'mime',
+  *('delta_sgd', 'fedadam', 'fedsps_global', 'fedbn', 'mime'),
   'fedada2_blended',
 )
 
@@ -344,21 +336,12 @@ def test_other_mistakes_are_told_as_they_are():
 )
 def test_tensorflow_on_keras_3(tmp_path, code):
   keras_3()
-  with open(tmp_path / 'log', 'w', encoding='utf-8') as log:
-    done = subprocess.run(
-      [sys.executable, '-c', code],
-      cwd=tmp_path,
-      env={
-        **os.environ,
-        'PYTHONPATH': str(_ROOT),
-        'TF_USE_LEGACY_KERAS': '0',
-      },
-      stdout=log,
-      stderr=subprocess.STDOUT,
-      check=False,
-    )
-  text = (tmp_path / 'log').read_text(encoding='utf-8')
-  assert done.returncode == (2 if 'main' in code else 1), text
+  text = programs.logged(
+    *(tmp_path / 'log', '-c', code),
+    code=2 if 'main' in code else 1,
+    PYTHONPATH=programs.ROOT,
+    TF_USE_LEGACY_KERAS=0,
+  )
   assert 'main' not in code or 'Traceback' not in text
   assert 'needs Keras 2' in text
   assert 'set TF_USE_LEGACY_KERAS=1 before TensorFlow is imported' in text

@@ -84,9 +84,7 @@ def test_rounds(name, weighting):
 )
 def test_mimelite_is_that_of_tff_learning(base):
   theirs = tff.learning.algorithms.build_weighted_mime_lite(
-    linear.model_fn,
-    base(),
-    tff.learning.optimizers.build_sgdm(ETA),
+    linear.model_fn, base(), tff.learning.optimizers.build_sgdm(ETA)
   )
   ours = algorithms.build(
     'mimelite',

@@ -2,8 +2,6 @@
 
 import itertools
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -236,14 +234,3 @@ def test_holm_is_stricter_than_no_correction():
   p = {f'm{i}': 0.04 for i in range(10)}
   assert scoring._holm(p) == set()
   assert scoring._holm({'a': 0.001, 'b': 0.04}) == {'a', 'b'}
-
-
-def test_it_imports_no_tensorflow():
-  code = (
-    'import sys; from tff_adaptive.lab.board import scoring; '
-    'print("tensorflow" in sys.modules)'
-  )
-  done = subprocess.run(
-    [sys.executable, '-c', code], capture_output=True, text=True, check=True
-  )
-  assert done.stdout == 'False\n'

@@ -2,17 +2,16 @@
 
 import dataclasses
 import json
-import os
 import pathlib
 import re
 import shlex
-import subprocess
 import sys
 import time
 
 import numpy as np
 import pytest
 
+from tests import programs
 from tests import test_docs
 from tests.board import made_up
 from tests.board import test_entries
@@ -146,10 +145,7 @@ _REFUSED = [
     ['board', '--algorithm=json:fedavg', '--space=unbounded.json'],
     "at $.dimensions.client_learning_rate, 'high' is a required property",
   ),
-  (
-    ['board', '--algorithm=mine:mine', '--space=space.json'],
-    'no module mine',
-  ),
+  (['board', '--algorithm=mine:mine', '--space=space.json'], 'no module mine'),
   (
     ['board', '--algorithm=json:mine', '--space=space.json'],
     "'mine', and there is no such method",
@@ -188,15 +184,8 @@ def test_bad_input_is_refused_at_once(tmp_path):
   (tmp_path / 'other.npz').write_text('{"board": 1}')
   before = sorted(tmp_path.iterdir())
   commands = [arguments for arguments, _ in _REFUSED]
-  done = subprocess.run(
-    [sys.executable, '-c', _LIGHT, json.dumps(commands)],
-    cwd=tmp_path,
-    env={**os.environ, 'PYTHONPATH': str(_ROOT)},
-    capture_output=True,
-    text=True,
-    check=False,
-  )
-  assert done.returncode == 0, done.stderr
+  words = ('-c', _LIGHT, json.dumps(commands))
+  done = programs.run(*words, cwd=tmp_path, PYTHONPATH=_ROOT)
   assert not done.stderr and sorted(tmp_path.iterdir()) == before
   answers = zip(_REFUSED, json.loads(done.stdout), strict=True)
   for (arguments, message), (code, out, err, heavy) in answers:
@@ -398,12 +387,8 @@ def test_a_killed_board_goes_on(folder):
   runs = pathlib.Path('runs/board')
 
   def start():
-    return subprocess.Popen(
-      [sys.executable, '-c', script, *arguments],
-      env={**os.environ, 'PYTHONPATH': str(_ROOT)},
-      stdout=subprocess.DEVNULL,
-      stderr=subprocess.DEVNULL,
-    )
+    words = ('-c', script, *arguments)
+    return programs.start(pathlib.Path('log'), *words, PYTHONPATH=_ROOT)
 
   with start() as process:
     while process.poll() is None and not list(runs.glob('*-*/*.npz')):

@@ -3,8 +3,6 @@
 import itertools
 import json
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -14,12 +12,13 @@ import main
 import tasks
 from tasks import registry
 from tests import made_up
+from tests import programs
+from tests import runs
 from tests import tiers
 from tff_adaptive import errors
 from tff_adaptive import tff_internals
 from tff_adaptive import training
 from tff_adaptive.lab.commands import export
-from tff_adaptive.lab.flags import parsing as flags
 from tff_adaptive.lab.recording import checkpoints
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.report import runs as results
@@ -102,22 +101,10 @@ def _table_run(folder):
 
 @pytest.mark.exhaustive
 def test_exported_model_predicts_as_the_run_did(tmp_path, capsys):
-  settings = (
-    flags.Flags()
-    .parse(
-      [
-        '--total_rounds=3',
-        '--clients_per_round=5',
-        '--rounds_per_eval=3',
-        '--num_validation_examples=20',
-        '--validation_split=test',
-        '--experiment_name=run',
-        f'--root_output_dir={tmp_path}',
-      ]
-    )
-    .settings
-  )
-  train.run(settings, say=lambda _: None)
+  words = ['--total_rounds=3', '--clients_per_round=5', '--rounds_per_eval=3']
+  words += ['--num_validation_examples=20', '--validation_split=test']
+  settings = runs.settings_of(tmp_path, *words)
+  runs.train(settings)
   target = tmp_path / 'model'
   assert main.main(['export', str(settings.folder), str(target)]) == 0
   said = capsys.readouterr().out
@@ -136,18 +123,8 @@ def test_exported_model_predicts_as_the_run_did(tmp_path, capsys):
   np.savez(tmp_path / 'test.npz', images=test['pixels'], labels=test['label'])
   run, table = _table_run(tmp_path)
   export.export(run, tmp_path / 'of_table')
-  done = subprocess.run(
-    [
-      *(sys.executable, '-c', _USE, str(target), str(tmp_path / 'test.npz')),
-      *(str(tmp_path / 'of_table'), str(table)),
-    ],
-    cwd=tmp_path,
-    env={k: v for k, v in os.environ.items() if k != 'PYTHONPATH'},
-    capture_output=True,
-    text=True,
-    check=False,
-  )
-  assert done.returncode == 0, done.stderr
+  words = (target, tmp_path / 'test.npz', tmp_path / 'of_table', table)
+  done = programs.run('-c', _USE, *words, cwd=tmp_path, PYTHONPATH=None)
   expected = results.load(settings.folder).rows[-1]
   told = dict(line.split() for line in done.stdout.splitlines())
   assert float(told['table']) > 0.95
@@ -204,9 +181,9 @@ def test_settings_come_back_from_what_a_run_wrote(tmp_path, arguments):
   folder = made_up.run(
     tmp_path, 'run', *arguments, '--total_rounds=2', '--seed=4'
   )
-  told = flags.Flags().parse([*arguments, '--total_rounds=2', '--seed=4'])
+  told = runs.parse(*arguments, '--total_rounds=2', '--seed=4')
   again = export.settings_of(results.load(folder))
-  expected = dict(told.settings.identity, rounds_per_eval=2)
+  expected = dict(told.identity, rounds_per_eval=2)
   expected['runtime'] = 'in_process'
   assert again.identity == expected
   assert again.folder == folder
@@ -280,21 +257,13 @@ def test_exported_models_take_rows_of_the_file(
   (tmp_path / 't.csv').write_text(
     '\n'.join(['x,word,text,label,client', *lines])
   )
-  arguments = [
-    '--task=table',
-    '--table_path=t.csv',
-    f'--model={name}:{version}',
-    flag,
-    '--table_decimal=,',
-    '--algorithm=fedavg',
-    '--client_optimizer=sgd',
-    '--client_learning_rate=0.1',
-    '--total_rounds=1',
-    '--clients_per_round=2',
-  ]
+  arguments = ['--task=table', '--table_path=t.csv', flag, '--table_decimal=,']
+  arguments += [f'--model={name}:{version}', '--algorithm=fedavg']
+  arguments += ['--client_optimizer=sgd', '--client_learning_rate=0.1']
+  arguments += ['--total_rounds=1', '--clients_per_round=2']
   if 'number' in flag:
     arguments.append('--table_features=x,word')
-  settings = flags.Flags().parse(arguments).settings
+  settings = runs.parse(*arguments)
   train.run(settings, say=lambda _: None, pictures=False)
   told = export.export(
     settings.folder, tmp_path / 'model', model=f'{name}:{version}'

@@ -3,13 +3,13 @@
 import json
 import os
 import pathlib
-import subprocess
 import sys
 
 import pytest
 
 import tasks
 from tests import own_tasks
+from tests import programs
 from tff_adaptive import errors
 from tff_adaptive import parameters
 from tff_adaptive import training
@@ -17,8 +17,6 @@ from tff_adaptive.lab.commands import command_line
 from tff_adaptive.lab.flags import parsing as flags
 from tff_adaptive.lab.report import page
 from tff_adaptive.lab.sweep import flags as sweep_flags
-
-_MAIN = pathlib.Path(__file__).resolve().parents[2] / 'main.py'
 
 
 @pytest.fixture(name='place', scope='module')
@@ -153,28 +151,22 @@ def test_an_entry_point_names_a_task(tmp_path):
   info.mkdir()
   (info / 'METADATA').write_text('Metadata-Version: 2.1\nName: mine\n')
 
-  def run(entries, *arguments):
+  def run(entries, *arguments, code=2):
     (info / 'entry_points.txt').write_text(f'[tff_adaptive.tasks]\n{entries}')
-    return subprocess.run(
-      [sys.executable, str(_MAIN), *arguments],
-      env={**os.environ, 'PYTHONPATH': str(tmp_path)},
-      capture_output=True,
-      text=True,
-      check=False,
+    return programs.run(
+      programs.MAIN, *arguments, code=code, PYTHONPATH=tmp_path
     )
 
   both = 'clinic = installed_points:hospital\nlost = installed_points:nothing\n'
-  listed = run(both, 'list')
-  assert listed.returncode == 0, listed.stderr
+  listed = run(both, 'list', code=0)
   assert '  clinic                Points of hospitals, of two' in listed.stdout
   assert 'The task that installed_points:nothing returns' in listed.stdout
   wrong = run(both, '--task=clinic', '--clinic_sites=x')
-  assert wrong.returncode == 2
   assert wrong.stderr == "--clinic_sites must be a whole number, got 'x'.\n"
   lost = run(both, '--task=lost')
-  assert lost.returncode == 2 and 'defines no function nothing' in lost.stderr
+  assert 'defines no function nothing' in lost.stderr
   taken = run('digits = installed_points:hospital\n', 'list')
-  assert taken.returncode == 2 and 'entry point digits' in taken.stderr
+  assert 'entry point digits' in taken.stderr
   assert len(taken.stderr.splitlines()) == 1
 
 

@@ -277,14 +277,8 @@ def test_flag_file(parse, tmp_path):
     (['--server_learning_rate=0'], ['--server_learning_rate', 'above 0']),
     (['--beta_1=1'], ['--beta_1', 'below 1', '1']),
     (['--server_adaptivity=0'], ['--server_adaptivity', 'above 0']),
-    (
-      ['--variant=paper2'],
-      ['--variant', 'paper2', 'reference'],
-    ),
-    (
-      ['--bias_correction=2'],
-      ['--bias_correction', 'True or False', '2'],
-    ),
+    (['--variant=paper2'], ['--variant', 'paper2', 'reference']),
+    (['--bias_correction=2'], ['--bias_correction', 'True or False', '2']),
     (['--gamma=0'], ['--gamma']),
     (['--proximal_strength=-1'], ['--proximal_strength', 'at least 0']),
     (['--client_weighting=votes'], ['--client_weighting', 'uniform']),

@@ -44,11 +44,7 @@ def test_every_preset_is_an_experiment(parser, tmp_path):
       again = parser.parse([f'--flagfile={file}']).settings
       assert again.identity == settings.identity, name
     assert preset.source and paper in (
-      'reddi2021',
-      'kim2024',
-      'mukherjee2023',
-      'fedada2',
-      'pfl2024',
+      *('reddi2021', 'kim2024', 'mukherjee2023', 'fedada2', 'pfl2024'),
     )
 
 
@@ -68,12 +64,8 @@ def test_a_preset_is_printed_as_a_flag_file(capsys, parser, tmp_path):
 
 def test_adaptive_federated_optimization_is_complete(parser):
   for task in (
-    'cifar10_image',
-    'cifar100_image',
-    'emnist_autoencoder',
-    'emnist_character',
-    'shakespeare_character',
-    'stackoverflow_tag',
+    *('cifar10_image', 'cifar100_image', 'emnist_autoencoder'),
+    *('emnist_character', 'shakespeare_character', 'stackoverflow_tag'),
     'stackoverflow_word',
   ):
     for method in ('fedadagrad', 'fedadam', 'fedyogi', 'fedavgm', 'fedavg'):
@@ -156,16 +148,10 @@ def test_complaints(parser, arguments, parts):
 
 
 def test_dry_run_shows_the_published_number(capsys, tmp_path):
-  code = main.main(
-    [
-      '--preset=mukherjee2023/mnist_logistic/fedavg',
-      '--data=synthetic',
-      '--dry_run',
-      f'--root_output_dir={tmp_path}',
-    ]
-  )
+  words = ['--preset=mukherjee2023/mnist_logistic/fedavg', '--data=synthetic']
+  words += ['--dry_run', f'--root_output_dir={tmp_path}']
+  assert main.main(words) == 0
   shown = capsys.readouterr().out
-  assert code == 0
   assert 'reported     91.81 (accuracy %, test, last round)' in shown
   assert '--client_learning_rate=0.1' in shown
   assert not list(tmp_path.iterdir())

@@ -198,15 +198,7 @@ def slices(shape):
 
 
 def sm3(
-  gradients,
-  shape,
-  eta,
-  eps,
-  z,
-  form,
-  beta_1=None,
-  beta_2=None,
-  start=0.0,
+  gradients, shape, eta, eps, z, form, beta_1=None, beta_2=None, start=0.0
 ):
   """SM3 on one tensor: Algorithms 3 and 4 with mu stored, v read off it.
 

@@ -12,12 +12,7 @@ from tff_adaptive.algorithms import methods
 from . import running
 
 GRADIENTS = np.array(
-  [
-    [1.0, -0.5, 0.05],
-    [-0.3, 0.8, 0.0],
-    [0.2, 0.1, -2.0],
-    [0.7, -1.5, 0.4],
-  ]
+  [[1.0, -0.5, 0.05], [-0.3, 0.8, 0.0], [0.2, 0.1, -2.0], [0.7, -1.5, 0.4]]
 )
 RATE = 0.1
 
@@ -106,11 +101,7 @@ def test_lion():
 @pytest.mark.parametrize('mode', ['coordinate', 'norm'])
 def test_biclip(mode):
   found = of_client(
-    'biclip',
-    learning_rate=RATE,
-    clip_lower=0.6,
-    clip_upper=1.2,
-    clip_mode=mode,
+    'biclip', learning_rate=RATE, clip_lower=0.6, clip_upper=1.2, clip_mode=mode
   )
   expected = biclip(RATE, 0.6, 1.2, mode)
   np.testing.assert_allclose(found, expected, rtol=1e-5)

@@ -189,8 +189,7 @@ def test_polyak_bound_after_five_steps_of_twenty():
 
 
 @pytest.mark.parametrize(
-  'settings',
-  [dict(smoothing='bound', gamma_b=0.4), dict(client_examples=600)],
+  'settings', [dict(smoothing='bound', gamma_b=0.4), dict(client_examples=600)]
 )
 def test_what_no_smoothing_looks_at_is_refused(settings):
   with pytest.raises(parameters.ParameterError, match='would be ignored'):

@@ -56,12 +56,7 @@ def test_adagrad(shape, form, z):
 def test_adam(shape, form, z):
   settings = dict(beta_1=0.8, beta_2=0.9)
   optimizer = optimizers.client(
-    'sm3_adam',
-    learning_rate=0.1,
-    epsilon=0.01,
-    form=form,
-    delay=z,
-    **settings,
+    'sm3_adam', learning_rate=0.1, epsilon=0.01, form=form, delay=z, **settings
   )
   path, _ = run(optimizer, gradients(shape))
   expected = rules.sm3(gradients(shape), shape, 0.1, 0.01, z, form, **settings)

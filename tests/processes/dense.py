@@ -32,6 +32,8 @@ def _client(seed, sizes):
 
 # Batches of (x, y); clients have unequal numbers of steps and of examples.
 CLIENTS = [_client(0, [2, 2, 1]), _client(1, [3]), _client(2, [2, 1])]
+# One whose update is not finite.
+BAD = [(np.full([1, 3], np.nan, np.float32), np.zeros([1, 2], np.float32))]
 
 
 @tf.function
@@ -154,6 +156,23 @@ def run(process, rounds, clients=None):
     state = output.state
     path.append(weights_of(process, state))
   return path, state, memories
+
+
+def keeps(process, name):
+  """Asserts that a client that is left out keeps what it has under a name.
+
+  Returns:
+    The server's state before and after its round, in which nobody else was.
+  """
+  fresh = process.initialize_client_state()
+  first = process.next(process.initialize(), [fresh], [dataset(CLIENTS[0])])
+  second = process.next(first.state, first.client_states, [dataset(BAD)])
+  for before, after in zip(
+    first.client_states[0][name], second.client_states[0][name]
+  ):
+    assert np.any(before), name
+    np.testing.assert_array_equal(before, after)
+  return first.state, second.state
 
 
 def close(path, expected, rtol=1e-4):

@@ -8,8 +8,7 @@ import tensorflow_federated as tff
 
 START = 0.5
 SPEC = collections.OrderedDict(
-  x=tf.TensorSpec([None, 1], tf.float32),
-  y=tf.TensorSpec([None, 1], tf.float32),
+  x=tf.TensorSpec([None, 1], tf.float32), y=tf.TensorSpec([None, 1], tf.float32)
 )
 
 # Batches of (x, y) per client; sizes differ, so that weighting matters.

@@ -188,10 +188,7 @@ def encoder():
   )
 
 
-_TOKENS = (
-  tf.TensorSpec([None, 6], tf.int32),
-  tf.TensorSpec([None], tf.int32),
-)
+_TOKENS = (tf.TensorSpec([None, 6], tf.int32), tf.TensorSpec([None], tf.int32))
 
 
 def encoder_fn():

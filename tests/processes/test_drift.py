@@ -150,8 +150,7 @@ def test_preconditioners(name):
     name, dense.model(), client_learning_rate=rate, record_drift=True
   )
   output = process.next(
-    process.initialize(),
-    [dense.dataset(client) for client in dense.CLIENTS],
+    process.initialize(), [dense.dataset(client) for client in dense.CLIENTS]
   )
   found = rounds.columns_of(output.metrics)['drift/preconditioner']
   if name == 'fedlion':
@@ -181,10 +180,7 @@ def test_it_changes_no_round(measured, plain):
 
 @pytest.mark.parametrize(
   'given',
-  [
-    {'aggregator': 'secure'},
-    {'dp_clip_norm': 1.0, 'dp_clients_per_round': 4},
-  ],
+  [{'aggregator': 'secure'}, {'dp_clip_norm': 1.0, 'dp_clients_per_round': 4}],
 )
 def test_what_hides_updates_has_no_drift(given):
   with pytest.raises(parameters.ParameterError, match='individual updates'):

@@ -133,10 +133,7 @@ def test_masks_of_both_gradients_of_a_delta_sgd_step(masks, share):
 def test_own_masks_are_of_one_batch():
   with pytest.raises(ValueError, match="to be 'same', got 'successive'"):
     algorithms.build(
-      'delta_sgd',
-      model_fn,
-      smoothness_batch='successive',
-      dropout_masks='own',
+      'delta_sgd', model_fn, smoothness_batch='successive', dropout_masks='own'
     )
 
 

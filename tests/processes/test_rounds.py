@@ -79,10 +79,7 @@ def test_fedadam_follows_the_arithmetic():
 
 def proximal_process(mu):
   return algorithms.build(
-    'fedprox',
-    linear.model_fn,
-    client_learning_rate=RATE,
-    proximal_strength=mu,
+    'fedprox', linear.model_fn, client_learning_rate=RATE, proximal_strength=mu
   )
 
 
@@ -123,8 +120,7 @@ def delta_sgd(batch_kind, mu=0.0):
 @pytest.mark.parametrize(
   'batch_kind, mu',
   tiers.exhaustive_but(
-    [('same', 1.5)],
-    itertools.product(['same', 'successive'], [0.0, 1.5]),
+    [('same', 1.5)], itertools.product(['same', 'successive'], [0.0, 1.5])
   ),
 )
 def test_delta_sgd_with_and_without_proximal_term(batch_kind, mu):

@@ -20,8 +20,7 @@ def test_step_size_figures():
   )
   overflowing = [([1.0], [1e30])]
   output = process.next(
-    process.initialize(),
-    linear.datasets([*linear.CLIENTS, [], overflowing]),
+    process.initialize(), linear.datasets([*linear.CLIENTS, [], overflowing])
   )
   metrics = output.metrics['client_work']
   steps = []

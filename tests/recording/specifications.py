@@ -40,15 +40,6 @@ def marks(specification):
   return {mark if isinstance(mark, str) else mark['type'] for mark in found}
 
 
-def looks(specification, channel):
-  """What methods look like in a channel, such as colours, in their order."""
-  return next(
-    part[channel]['scale']['range']
-    for part in walk(specification)
-    if isinstance(part.get(channel), dict) and 'scale' in part[channel]
-  )
-
-
 class svg:
   """A picture as SVG.
 

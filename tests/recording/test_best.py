@@ -34,9 +34,7 @@ class Run:
     self.round = number
     self.keeper.evaluation(
       hooks.Evaluation(
-        round_number=number,
-        values={'validation/accuracy': value},
-        final=final,
+        round_number=number, values={'validation/accuracy': value}, final=final
       )
     )
 

@@ -93,14 +93,8 @@ def test_what_no_checkpoint_can_hold_is_named(tmp_path):
 @pytest.mark.parametrize(
   'changes, complaint',
   [
-    (
-      {'step': np.int64(0)},
-      r'step is int32 .*, expected int64 ',
-    ),
-    (
-      {'step': np.zeros([1], np.int32)},
-      r'step is .*\[\], expected .*\[1\]',
-    ),
+    ({'step': np.int64(0)}, r'step is int32 .*, expected int64 '),
+    ({'step': np.zeros([1], np.int32)}, r'step is .*\[\], expected .*\[1\]'),
     ({'more': 1}, 'state/more is missing'),
     ({'step': ()}, r'state/step is .*, expected nothing'),
     (

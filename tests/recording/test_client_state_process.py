@@ -180,9 +180,7 @@ def train(name, rounds, folder, **managers):
   asyncio.run(
     tff.learning.programs.train_model(
       train_process=client_state.learning_process(
-        inner,
-        dataset_computation=dataset_of,
-        path=folder / 'memories.sqlite',
+        inner, dataset_computation=dataset_of, path=folder / 'memories.sqlite'
       ),
       train_data_source=tff.program.ClientIdDataSource(_IDS),
       train_per_round_clients=len(_IDS),

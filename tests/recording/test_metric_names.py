@@ -21,13 +21,7 @@ def test_short():
 
 
 # Sums and means of anything, and bases of the others.
-_OF_NO_DIRECTION = {
-  'Mean',
-  'MeanMetricWrapper',
-  'MeanTensor',
-  'Metric',
-  'Sum',
-}
+_OF_NO_DIRECTION = {'Mean', 'MeanMetricWrapper', 'MeanTensor', 'Metric', 'Sum'}
 # Metrics that need arguments.
 _ARGUMENTS = {
   'IoU': {'num_classes': 2, 'target_class_ids': [0]},
@@ -43,22 +37,11 @@ _ARGUMENTS = {
 }
 # All of Keras' metrics that fall while a model improves.
 _LOWER = {
-  'BinaryCrossentropy',
-  'CategoricalCrossentropy',
-  'CategoricalHinge',
-  'FalseNegatives',
-  'FalsePositives',
-  'Hinge',
-  'KLDivergence',
-  'LogCoshError',
-  'MeanAbsoluteError',
-  'MeanAbsolutePercentageError',
-  'MeanRelativeError',
-  'MeanSquaredError',
-  'MeanSquaredLogarithmicError',
-  'Poisson',
-  'RootMeanSquaredError',
-  'SparseCategoricalCrossentropy',
+  *('BinaryCrossentropy', 'CategoricalCrossentropy', 'CategoricalHinge'),
+  *('FalseNegatives', 'FalsePositives', 'Hinge', 'KLDivergence'),
+  *('LogCoshError', 'MeanAbsoluteError', 'MeanAbsolutePercentageError'),
+  *('MeanRelativeError', 'MeanSquaredError', 'MeanSquaredLogarithmicError'),
+  *('Poisson', 'RootMeanSquaredError', 'SparseCategoricalCrossentropy'),
   'SquaredHinge',
 }
 

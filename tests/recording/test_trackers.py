@@ -10,9 +10,9 @@ import tomllib
 import numpy as np
 import pytest
 
+from tests import runs
 from tff_adaptive import errors
 from tff_adaptive import parameters
-from tff_adaptive.lab.flags import parsing
 from tff_adaptive.lab.recording import hooks
 from tff_adaptive.lab.recording import releases
 from tff_adaptive.lab.recording import trackers
@@ -57,11 +57,7 @@ def test_names_that_are_none(name):
 
 @pytest.mark.parametrize('name', ['mlflow:x', 'wandb:x'])
 def test_a_package_that_is_missing_is_named(name, tmp_path, monkeypatch):
-  settings = (
-    parsing.Flags()
-    .parse([f'--trackers={name}', f'--root_output_dir={tmp_path}'])
-    .settings
-  )
+  settings = runs.settings_of(tmp_path, f'--trackers={name}')
   monkeypatch.setattr(importlib.util, 'find_spec', lambda _: None)
   with pytest.raises(errors.SettingsError) as raised:
     experiment.build_trackers(settings)
@@ -75,9 +71,9 @@ def test_a_package_that_is_missing_is_named(name, tmp_path, monkeypatch):
 
 def test_the_flag_may_be_given_several_times():
   words = ['--trackers=mlflow:a', '--trackers=wandb:b,mlflow:c']
-  settings = parsing.Flags().parse(words).settings
+  settings = runs.parse(*words)
   assert settings.trackers == ('mlflow:a', 'wandb:b', 'mlflow:c')
-  assert settings.identity == parsing.Flags().parse([]).settings.identity
+  assert settings.identity == runs.parse().identity
 
 
 @needs('mlflow')

@@ -15,16 +15,14 @@ import numpy as np
 import psutil
 
 from tests import recorded
+from tests import waiting
 from tff_adaptive.lab.recording import checkpoints
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Small rounds, on data that are made up.
 SMALL = (
-  '--task=mnist_logistic',
-  '--data=synthetic',
-  '--clients_per_round=3',
-  '--rounds_per_eval=4',
-  '--num_validation_examples=20',
+  *('--task=mnist_logistic', '--data=synthetic', '--clients_per_round=3'),
+  *('--rounds_per_eval=4', '--num_validation_examples=20'),
   '--root_output_dir=runs',
 )
 _PATIENCE = 600
@@ -107,6 +105,14 @@ def assert_same_run(one: pathlib.Path, other: pathlib.Path) -> None:
   clients = client_states(one)
   assert len(clients) == state.get('state/clients/clients', 0)
   assert clients == client_states(other)
+
+
+def wait_for_rows(run: pathlib.Path, count: int) -> None:
+  """Until the table of a run has more lines than this."""
+  rows = run / 'metrics.csv'
+  assert waiting.wait_until(
+    lambda: rows.exists() and rows.read_text().count('\n') > count, 600, 0.01
+  )
 
 
 def gone(pid: int) -> bool:

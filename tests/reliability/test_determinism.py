@@ -10,10 +10,8 @@ from tests.reliability import drills
 # dropout, crops and mirror images, noise, and which optimizer a client takes.
 _RUNS = {
   'dropout_noise_and_blended_clients': [
-    '--task=emnist_character',
-    '--algorithm=fedada2_blended',
-    '--dp_clip_norm=1',
-    '--dp_noise_multiplier=0.5',
+    *('--task=emnist_character', '--algorithm=fedada2_blended'),
+    *('--dp_clip_norm=1', '--dp_noise_multiplier=0.5'),
   ],
   'crops': ['--task=cifar10_image', '--max_elements_per_client=8'],
 }
@@ -26,17 +24,11 @@ def test_threads_change_nothing_and_the_seed_everything(
 ):
   def run(threads, seed):
     folder = f'{threads}_{seed}'
-    launcher.start(
-      [
-        '--data=synthetic',
-        *('--clients_per_round=4', '--total_rounds=2', '--rounds_per_eval=1'),
-        *('--num_validation_examples=20', '--root_output_dir=runs'),
-        *_RUNS[name],
-        f'--max_concurrent_clients={threads}',
-        f'--seed={seed}',
-        f'--experiment_name={folder}',
-      ]
-    )
+    words = ['--data=synthetic', '--clients_per_round=4', '--total_rounds=2']
+    words += ['--rounds_per_eval=1', '--num_validation_examples=20']
+    words += ['--root_output_dir=runs', *_RUNS[name], f'--seed={seed}']
+    words += [f'--max_concurrent_clients={threads}']
+    launcher.start([*words, f'--experiment_name={folder}'])
     assert launcher.wait() == 0, (tmp_path / 'output.log').read_text()
     return tmp_path / 'runs' / folder
 

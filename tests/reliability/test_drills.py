@@ -20,9 +20,7 @@ from tff_adaptive.lab.report import sweeps
 from tff_adaptive.lab.training.loop import stopping
 
 _QUADRATIC = (
-  '--task=quadratic',
-  '--clients_per_round=2',
-  '--total_rounds=12',
+  *('--task=quadratic', '--clients_per_round=2', '--total_rounds=12'),
   '--rounds_per_checkpoint=4',
 )
 
@@ -39,14 +37,8 @@ class _Drill:
     self.stop('parts')
 
   def start(self, name, *more):
-    code = command_line.main(
-      [
-        *_QUADRATIC,
-        f'--root_output_dir={self.root}',
-        f'--experiment_name={name}',
-        *more,
-      ]
-    )
+    words = [f'--root_output_dir={self.root}', f'--experiment_name={name}']
+    code = command_line.main([*_QUADRATIC, *words, *more])
     said = ' '.join(self._capsys.readouterr())
     assert 'Traceback' not in said
     return code, said
@@ -152,26 +144,12 @@ def test_exported_tables_hold_no_formulas(tmp_path):
 
 
 def _start(launcher, name, *more):
-  return launcher.start(
-    [
-      *drills.SMALL,
-      '--total_rounds=40',
-      '--rounds_per_checkpoint=2',
-      f'--experiment_name={name}',
-      *more,
-    ]
-  )
+  words = [*drills.SMALL, '--total_rounds=40', '--rounds_per_checkpoint=2']
+  return launcher.start([*words, f'--experiment_name={name}', *more])
 
 
 def _finish(launcher, tmp_path, code=0):
   assert launcher.wait() == code, (tmp_path / 'output.log').read_text()
-
-
-def _wait_for_rows(run, count):
-  rows = run / 'metrics.csv'
-  assert waiting.wait_until(
-    lambda: rows.exists() and rows.read_text().count('\n') > count, 600, 0.01
-  )
 
 
 @pytest.mark.slow
@@ -182,7 +160,7 @@ def test_signals_in_training_lose_nothing(launcher, tmp_path, number):
   _finish(launcher, tmp_path)
   for count in (1, 9, 18, 30):
     pid = _start(launcher, 'parts')
-    _wait_for_rows(runs / 'parts', count)
+    drills.wait_for_rows(runs / 'parts', count)
     os.kill(pid, number)
     _finish(launcher, tmp_path, 128 + number)
   _start(launcher, 'parts')
@@ -209,7 +187,7 @@ def test_no_ending_leaves_anything_in_the_temporary_folder(
     )
     started = []
     if ending is not None:
-      _wait_for_rows(tmp_path / 'runs' / 'a', 2)
+      drills.wait_for_rows(tmp_path / 'runs' / 'a', 2)
       started = psutil.Process(pid).children(recursive=True)
       os.kill(pid, ending)
     launcher.wait()

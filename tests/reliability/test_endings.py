@@ -1,7 +1,6 @@
 """However the program ends, no process of its is left. Slow: minutes."""
 
 import os
-import pathlib
 import signal
 import time
 
@@ -21,13 +20,6 @@ _DIVERGING = (
 )
 
 
-def _wait_for_rows(run: pathlib.Path, count: int) -> None:
-  rows = run / 'metrics.csv'
-  assert waiting.wait_until(
-    lambda: rows.exists() and rows.read_text().count('\n') > count, 600
-  )
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
   'ending, rounds, flags, code',
@@ -44,7 +36,7 @@ def test_no_process_is_left(launcher, tmp_path, ending, rounds, flags, code):
   pid = launcher.start(
     [*_NATIVE, *flags, f'--total_rounds={rounds}', '--experiment_name=a']
   )
-  _wait_for_rows(tmp_path / 'runs' / 'a', 1)
+  drills.wait_for_rows(tmp_path / 'runs' / 'a', 1)
   started = [
     child.pid for child in psutil.Process(pid).children(recursive=True)
   ]
@@ -64,7 +56,7 @@ def test_rounds_whose_worker_is_killed_are_repeated(launcher, tmp_path):
   parts = tmp_path / 'runs' / 'parts'
   killed = 0
   for count in range(3, 30, 5):
-    _wait_for_rows(parts, count)
+    drills.wait_for_rows(parts, count)
     time.sleep(0.05)  # Somewhere in the next round.
     for child in psutil.Process(pid).children(recursive=True):
       child.kill()

@@ -10,29 +10,18 @@ from tests.reliability import drills
 
 _KILLS = 20
 _ROUNDS = 400
-_SGD = ('--client_optimizer=sgd', '--client_learning_rate=0.1')
+_RATE = '--client_learning_rate=0.1'
+_SGD = ('--client_optimizer=sgd', _RATE)
 _METHODS = {
   'delta_sgd_fedadam': [],
-  'scaffold': ['--algorithm=scaffold', '--client_learning_rate=0.1'],
-  'scaffold_on_disk': [
-    '--algorithm=scaffold',
-    '--client_learning_rate=0.1',
-    '--client_state_mib=0',
-  ],
+  'scaffold': ['--algorithm=scaffold', _RATE],
+  'scaffold_on_disk': ['--algorithm=scaffold', _RATE, '--client_state_mib=0'],
   'fadamgc': ['--algorithm=fadamgc', '--population=20'],
-  'fedef21': [
-    '--algorithm=fedef21',
-    '--population=20',
-    '--client_learning_rate=0.1',
-  ],
+  'fedef21': ['--algorithm=fedef21', '--population=20', _RATE],
   'diloco': ['--algorithm=diloco'],
   'private': [
-    '--algorithm=fedadam',
-    '--client_optimizer=sgd',
-    '--client_learning_rate=0.1',
-    '--clients_per_round=6',
-    '--dp_adaptive_clipping',
-    '--dp_noise_multiplier=0.5',
+    *('--algorithm=fedadam', *_SGD, '--clients_per_round=6'),
+    *('--dp_adaptive_clipping', '--dp_noise_multiplier=0.5'),
   ],
   'blended': ['--algorithm=fedada2_blended'],
   'secure': ['--algorithm=fedadam', *_SGD, '--aggregator=secure'],
@@ -45,13 +34,8 @@ _METHODS = {
 @pytest.mark.slow
 @pytest.mark.parametrize('method', _METHODS)
 def test_killed_at_twenty_random_moments(tmp_path, launcher, method):
-  arguments = [
-    *drills.SMALL,
-    *_METHODS[method],
-    f'--total_rounds={_ROUNDS}',
-    '--rounds_per_checkpoint=2',
-    '--experiment_name',
-  ]
+  arguments = [*drills.SMALL, *_METHODS[method], f'--total_rounds={_ROUNDS}']
+  arguments += ['--rounds_per_checkpoint=2', '--experiment_name']
   launcher.start([*arguments, 'whole'])
   assert launcher.wait() == 0, (tmp_path / 'output.log').read_text()
   whole, parts = tmp_path / 'runs' / 'whole', tmp_path / 'runs' / 'parts'

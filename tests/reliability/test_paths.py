@@ -28,15 +28,9 @@ def test_runs_and_what_reads_them(images, tmp_path, capfd):
     assert main.main(words) == 0, capfd.readouterr().err
 
   def train(name, *more, rounds=1):
-    command(
-      '--task=table',
-      f'--table_path={images}',
-      '--clients_per_round=2',
-      f'--total_rounds={rounds}',
-      f'--root_output_dir={runs}',
-      f'--experiment_name={name}',
-      *more,
-    )
+    words = ['--task=table', f'--table_path={images}', '--clients_per_round=2']
+    words += [f'--total_rounds={rounds}', f'--root_output_dir={runs}']
+    command(*words, f'--experiment_name={name}', *more)
 
   train('first')
   train('first', rounds=2)

@@ -8,7 +8,6 @@ import resource
 import shutil
 import subprocess
 import threading
-import time
 
 import pytest
 
@@ -116,9 +115,7 @@ def test_a_run_whose_folder_is_deleted_exits_with_code_1(launcher, tmp_path):
   flags = ['--experiment_name=run', '--algorithm=fedavg']
   flags += ['--client_optimizer=sgd', '--client_learning_rate=0.1']
   launcher.start([*drills.SMALL, *flags, '--total_rounds=20000'])
-  deadline = time.monotonic() + 120
-  while not (run / 'metrics.csv').exists() and time.monotonic() < deadline:
-    time.sleep(0.05)
+  waiting.wait_until((run / 'metrics.csv').exists, 120)
   shutil.rmtree(run)
   assert launcher.wait() == 1
   said = (tmp_path / 'output.log').read_text()
@@ -180,16 +177,9 @@ def test_command_ends_with_a_code_and_goes_on(tmp_path, capsys):
   before = resource.getrlimit(resource.RLIMIT_FSIZE)
 
   def start():
-    code = command_line.main(
-      [
-        '--task=quadratic',
-        '--clients_per_round=2',
-        '--total_rounds=60',
-        '--rounds_per_checkpoint=2',
-        f'--root_output_dir={tmp_path}',
-        '--experiment_name=a',
-      ]
-    )
+    words = ['--task=quadratic', '--clients_per_round=2', '--total_rounds=60']
+    words += ['--rounds_per_checkpoint=2', f'--root_output_dir={tmp_path}']
+    code = command_line.main([*words, '--experiment_name=a'])
     return code, ' '.join(capsys.readouterr())
 
   def fill():

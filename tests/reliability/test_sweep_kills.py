@@ -4,39 +4,25 @@ import csv
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 
 import psutil
 import pytest
 
+from tests import programs
 from tests.reliability import drills
 
 _KILLS = 5
 _SWEEP = (
-  'sweep',
-  '--task=quadratic',
-  '--algorithm=scaffold',
-  '--axis=client_learning_rate=0.1,1e9',
-  '--axis=seed=0,1',
-  '--total_rounds=600',
-  '--rounds_per_checkpoint=20',
-  '--root_output_dir=runs',
+  *('sweep', '--task=quadratic', '--algorithm=scaffold', '--axis=seed=0,1'),
+  *('--axis=client_learning_rate=0.1,1e9', '--total_rounds=600'),
+  *('--rounds_per_checkpoint=20', '--root_output_dir=runs'),
 )
 
 
 def _start(folder, workers, name):
-  with open(folder / f'{name}.log', 'a', encoding='utf-8') as log:
-    return subprocess.Popen(
-      [
-        *(sys.executable, str(drills.ROOT / 'main.py'), *_SWEEP),
-        *(f'--workers={workers}', f'--experiment_name={name}'),
-      ],
-      cwd=folder,
-      stdout=log,
-      stderr=subprocess.STDOUT,
-    )
+  words = [*_SWEEP, f'--workers={workers}', f'--experiment_name={name}']
+  return programs.start(folder / f'{name}.log', programs.MAIN, *words)
 
 
 def _wait_for_changes(process, runs, count):

@@ -115,13 +115,8 @@ def test_page_has_its_sections_and_loads_nothing(page):
   path, text = page
   reader = read(text)
   for heading in (
-    'digits',
-    'Results',
-    'Curves',
-    'Quality against time and traffic',
-    'Tuning',
-    'Client step sizes',
-    'How to read this page',
+    *('digits', 'Results', 'Curves', 'Quality against time and traffic'),
+    *('Tuning', 'Client step sizes', 'How to read this page'),
   ):
     assert heading in reader.headings
   assert not [v for t, k, v in reader.attributes if k in ('src', 'href')]
@@ -136,14 +131,8 @@ def test_page_has_its_sections_and_loads_nothing(page):
   captions = [v for _, k, v in reader.attributes if k == 'aria-label']
   assert len(captions) == len(places) and all(captions)
   for name in (
-    'training_loss',
-    'validation',
-    'time',
-    'bytes',
-    'heat_map_fedadam',
-    'adaptivity',
-    'sorted_sweeps',
-    'step_size_between_clients',
+    *('training_loss', 'validation', 'time', 'bytes', 'heat_map_fedadam'),
+    *('adaptivity', 'sorted_sweeps', 'step_size_between_clients'),
   ):
     assert specifications.points(described[name])
     pixels = np.asarray(Image.open(path.parent / 'figures' / f'{name}.png'))

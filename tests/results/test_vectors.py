@@ -5,12 +5,12 @@ import json
 import pathlib
 import re
 import shutil
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 
+from tests import programs
 from tests import tiers
 from tff_adaptive import algorithms
 
@@ -79,20 +79,9 @@ def test_the_checker_tells_fedadam_from_its_neighbours(
   folder, code = program
   assert right in code
   (folder / 'mine.py').write_text(code.replace(right, wrong) if right else code)
-  subprocess.run([sys.executable, 'mine.py'], cwd=folder, check=True)
+  programs.run('mine.py', cwd=folder)
   vectors = 'results/vectors'
-  checked = subprocess.run(
-    [
-      sys.executable,
-      f'{vectors}/check.py',
-      f'{vectors}/fedadam.json',
-      'mine.json',
-    ],
-    cwd=folder,
-    check=False,
-    capture_output=True,
-    text=True,
-  )
-  assert checked.returncode == (0 if passes else 1), checked
+  words = (f'{vectors}/check.py', f'{vectors}/fedadam.json', 'mine.json')
+  checked = programs.run(*words, code=0 if passes else 1, cwd=folder)
   assert ('differs' in checked.stdout) == (not passes)
   assert checked.stdout.count('round') == 3

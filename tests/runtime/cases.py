@@ -101,8 +101,7 @@ def fed_prox():
 def mime_lite():
   return _two_rounds(
     tff.learning.algorithms.build_weighted_mime_lite(
-      _model_fn,
-      base_optimizer=tff.learning.optimizers.build_sgdm(0.1, 0.9),
+      _model_fn, base_optimizer=tff.learning.optimizers.build_sgdm(0.1, 0.9)
     )
   )
 
@@ -250,9 +249,7 @@ def select():
     return totals, tff.federated_sum(totals)
 
   return compute(
-    [[0, 1], [2, 3], [4, 4]],
-    np.arange(10, dtype=np.float32).reshape(5, 2),
-    5,
+    [[0, 1], [2, 3], [4, 4]], np.arange(10, dtype=np.float32).reshape(5, 2), 5
   )
 
 
@@ -365,37 +362,14 @@ def strings_and_dtypes():
 
 # Processes of tff.learning, which take longest to trace.
 LEARNING = [
-  fed_avg_reduce,
-  fed_avg_iterator,
-  fed_avg_robust,
-  fed_avg_compressed,
-  fed_avg_private,
-  fed_sgd,
-  fed_prox,
-  mime_lite,
-  reconstruction,
-  evaluation,
+  *(fed_avg_reduce, fed_avg_iterator, fed_avg_robust, fed_avg_compressed),
+  *(fed_avg_private, fed_sgd, fed_prox, mime_lite, reconstruction, evaluation),
   personalization,
 ]
 ALL = [
-  fed_avg_reduce,
-  fed_avg_iterator,
-  fed_avg_robust,
-  fed_avg_compressed,
-  fed_avg_private,
-  fed_sgd,
-  fed_prox,
-  mime_lite,
-  k_means,
-  reconstruction,
-  evaluation,
-  personalization,
-  dataset_computation,
-  select,
-  client_sequences,
-  lookup_tables,
-  means_and_extremes,
-  placed_values,
-  two_dependent_aggregations,
-  strings_and_dtypes,
+  *(fed_avg_reduce, fed_avg_iterator, fed_avg_robust, fed_avg_compressed),
+  *(fed_avg_private, fed_sgd, fed_prox, mime_lite, k_means, reconstruction),
+  *(evaluation, personalization, dataset_computation, select, client_sequences),
+  *(lookup_tables, means_and_extremes, placed_values),
+  *(two_dependent_aggregations, strings_and_dtypes),
 ]

@@ -10,8 +10,7 @@ FLOATS = tff.FederatedType(np.float32, tff.CLIENTS)
 INTS = tff.FederatedType(np.int32, tff.CLIENTS)
 # Examples of four numbers and one of three labels.
 SPEC = collections.OrderedDict(
-  x=tf.TensorSpec([None, 4], tf.float32),
-  y=tf.TensorSpec([None, 1], tf.int64),
+  x=tf.TensorSpec([None, 4], tf.float32), y=tf.TensorSpec([None, 1], tf.int64)
 )
 
 

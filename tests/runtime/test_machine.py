@@ -3,15 +3,14 @@
 import os
 import pathlib
 import re
-import subprocess
-import sys
 
 import psutil
 import pytest
 
+from tests import programs
 from tff_adaptive.runtime import machine
 
-_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_ROOT = programs.ROOT
 # What macOS has not: the system calls, psutil's function and the folder.
 _AS_ON_MACOS = """
 import os, pathlib, sys
@@ -44,20 +43,13 @@ def test_cores_on_macos():
 
 
 def test_a_thread_and_those_that_it_starts_keep_to_cores():
-  found = subprocess.run(
-    [
-      sys.executable,
-      '-c',
-      'import os\nfrom tff_adaptive.runtime import machine\n'
-      'first, *_ = machine.cores()\nmachine.use_cores([first])\n'
-      'assert machine.cores() == [first]\n'
-      'assert os.sched_getaffinity(0) == {first}',
-    ],
-    cwd=_ROOT,
-    check=False,
-    capture_output=True,
+  code = (
+    'import os\nfrom tff_adaptive.runtime import machine\n'
+    'first, *_ = machine.cores()\nmachine.use_cores([first])\n'
+    'assert machine.cores() == [first]\n'
+    'assert os.sched_getaffinity(0) == {first}'
   )
-  assert not found.returncode, found.stderr
+  programs.run('-c', code, cwd=_ROOT)
 
 
 @pytest.mark.parametrize('system', ['linux', 'macos'])
@@ -81,24 +73,9 @@ def test_nobody_else_looks_them_up_as_linux_has_them():
 def test_a_sweep_as_on_macos(tmp_path):
   """Both the sweep's own process and its workers find what macOS has."""
   (tmp_path / 'sitecustomize.py').write_text(_AS_ON_MACOS, encoding='utf-8')
-  found = subprocess.run(
-    [
-      sys.executable,
-      _ROOT / 'main.py',
-      'sweep',
-      '--task=digits',
-      '--axis=seed=0,1',
-      '--total_rounds=2',
-      '--workers=2',
-      '--experiment_name=s',
-      f'--root_output_dir={tmp_path}',
-    ],
-    cwd=tmp_path,
-    env={**os.environ, 'PYTHONPATH': f'{tmp_path}:{_ROOT}'},
-    stdout=subprocess.PIPE,
-    stderr=subprocess.STDOUT,
-    text=True,
-    check=False,
-  )
-  assert not found.returncode, found.stdout
-  assert '(2/2)' in found.stdout
+  words = ['sweep', '--task=digits', '--axis=seed=0,1', '--total_rounds=2']
+  words += ['--workers=2', '--experiment_name=s']
+  words += [f'--root_output_dir={tmp_path}']
+  path = f'{tmp_path}:{_ROOT}'
+  done = programs.run(programs.MAIN, *words, cwd=tmp_path, PYTHONPATH=path)
+  assert '(2/2)' in done.stdout + done.stderr

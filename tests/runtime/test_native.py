@@ -5,8 +5,6 @@ import os
 import pathlib
 import signal
 import subprocess
-import sys
-import textwrap
 import threading
 
 import numpy as np
@@ -15,6 +13,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tests import programs
 from tests import tiers
 from tests import waiting
 from tests.reliability import drills
@@ -163,14 +162,8 @@ print(context.worker.process.pid, flush=True)
 def test_no_worker_survives_its_program(ending):
   # Reading the pipe to its end also shows that the worker does not keep the
   # inherited output open.
-  done = subprocess.run(
-    [sys.executable, '-c', textwrap.dedent(_PROGRAM).format(ending=ending)],
-    cwd=_ROOT,
-    capture_output=True,
-    text=True,
-    timeout=60,
-    check=False,
-  )
+  program = _PROGRAM.format(ending=ending)
+  done = programs.run('-c', program, code=None, cwd=_ROOT, timeout=60)
   assert done.stdout.strip().isdigit(), done.stderr
   pid = int(done.stdout)
   assert waiting.wait_until(lambda: drills.gone(pid), 5.0)

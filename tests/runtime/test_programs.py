@@ -12,8 +12,7 @@ from tff_adaptive import algorithms
 from tff_adaptive import runtime
 
 _SPEC = collections.OrderedDict(
-  x=tf.TensorSpec([None, 2], tf.float32),
-  y=tf.TensorSpec([None, 1], tf.float32),
+  x=tf.TensorSpec([None, 2], tf.float32), y=tf.TensorSpec([None, 1], tf.float32)
 )
 
 

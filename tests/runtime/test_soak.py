@@ -14,8 +14,7 @@ from tff_adaptive import runtime
 
 def _process():
   spec = collections.OrderedDict(
-    x=tf.TensorSpec([None, 4], tf.float32),
-    y=tf.TensorSpec([None, 1], tf.int64),
+    x=tf.TensorSpec([None, 4], tf.float32), y=tf.TensorSpec([None, 1], tf.int64)
   )
 
   def model_fn():

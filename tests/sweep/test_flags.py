@@ -189,17 +189,10 @@ def test_points_travel_to_other_processes():
 
 
 def test_axes_and_flags_beside_a_paper_grid(tmp_path):
-  parsed = sweep_flags.parse(
-    [
-      '--grid=reddi2021/emnist_character',
-      '--algorithm=fedadam',
-      '--total_rounds=20',
-      '--axis=client_learning_rate=0.1',
-      '--axis=server_adaptivity=0.001',
-      '--axis=seed=0,1',
-      f'--root_output_dir={tmp_path}',
-    ]
-  )
+  words = ['--grid=reddi2021/emnist_character', '--algorithm=fedadam']
+  words += ['--total_rounds=20', '--axis=client_learning_rate=0.1']
+  words += ['--axis=server_adaptivity=0.001', '--axis=seed=0,1']
+  parsed = sweep_flags.parse([*words, f'--root_output_dir={tmp_path}'])
   assert len(parsed.points) == 9 * 2
   assert {p.settings.algorithm for p in parsed.points} == {'fedadam'}
   assert {p.settings.total_rounds for p in parsed.points} == {20}
@@ -232,14 +225,9 @@ def test_flags_may_be_written_as_a_run_takes_them(tmp_path, way):
 def test_presets_as_an_axis(tmp_path):
   methods = ['fedavg', 'fedadam']
   presets = ','.join(f'reddi2021/emnist_character/{m}' for m in methods)
-  parsed = sweep_flags.parse(
-    [
-      f'--axis=preset={presets}',
-      '--emnist_character_only_digits=true',
-      '--total_rounds=3',
-      f'--root_output_dir={tmp_path}',
-    ]
-  )
+  words = [f'--axis=preset={presets}', '--emnist_character_only_digits=true']
+  words += ['--total_rounds=3', f'--root_output_dir={tmp_path}']
+  parsed = sweep_flags.parse(words)
   assert [p.settings.algorithm for p in parsed.points] == methods
   for point in parsed.points:
     assert point.settings.total_rounds == 3
@@ -248,14 +236,9 @@ def test_presets_as_an_axis(tmp_path):
 
 
 def test_axes_that_a_method_has_no_use_for_are_left_out():
-  sweep = sweep_flags.parse(
-    [
-      '--axis=algorithm=fedavg,fedadam,fedsps',
-      '--axis=server_adaptivity=0.001,0.1',
-      '--axis=gamma_b=1,2',
-      '--axis=seed=0,1',
-    ]
-  )
+  axes = ['--axis=algorithm=fedavg,fedadam,fedsps']
+  axes += ['--axis=server_adaptivity=0.001,0.1', '--axis=gamma_b=1,2']
+  sweep = sweep_flags.parse([*axes, '--axis=seed=0,1'])
   names = [p.name for p in sweep.points]
   assert names == [
     *(f'algorithm=fedavg,seed={s}' for s in (0, 1)),
@@ -293,14 +276,9 @@ def test_federated_averaging_has_no_axis_of_fedprox():
 
 
 def test_axes_of_one_optimizer_or_task_are_left_out_of_the_others():
-  sweep = sweep_flags.parse(
-    [
-      '--axis=client_optimizer=sgd,delta_sgd',
-      '--axis=gamma=1,2',
-      '--axis=task=digits,quadratic',
-      '--axis=digits_alpha=1',
-    ]
-  )
+  axes = ['--axis=client_optimizer=sgd,delta_sgd', '--axis=gamma=1,2']
+  axes += ['--axis=task=digits,quadratic', '--axis=digits_alpha=1']
+  sweep = sweep_flags.parse(axes)
   assert len(sweep.points) == 6
   for point in sweep.points:
     delta = point.flags['client_optimizer'] == 'delta_sgd'

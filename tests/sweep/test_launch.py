@@ -396,11 +396,8 @@ def test_runs_of_other_machines_are_counted(tmp_path, made_up_runs, capsys):
 # With training.
 
 _TINY = [
-  '--task=quadratic',
-  '--algorithm=fedavg',
-  '--total_rounds=3',
-  '--rounds_per_eval=3',
-  '--clients_per_round=2',
+  *('--task=quadratic', '--algorithm=fedavg', '--total_rounds=3'),
+  *('--rounds_per_eval=3', '--clients_per_round=2'),
 ]
 
 
@@ -420,13 +417,8 @@ def test_shares_of_cores(count, expected):
 @pytest.mark.exhaustive
 def test_worker_process_that_is_killed_and_those_that_go_on(tmp_path):
   """The one that takes its place computes on its cores."""
-  told = [
-    *_TINY,
-    '--axis=seed=0,1,2,3',
-    '--experiment_name=s',
-    f'--root_output_dir={tmp_path}',
-    '--workers=2',
-  ]
+  told = [*_TINY, '--axis=seed=0,1,2,3', '--experiment_name=s']
+  told += [f'--root_output_dir={tmp_path}', '--workers=2']
   parsed = flags.parse(told)
   killed = []
   cores = {}

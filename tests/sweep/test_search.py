@@ -43,15 +43,9 @@ _METHOD = '--algorithm=fedavg'
 
 
 def _told(root):
-  return [
-    _METHOD,
-    '--total_rounds=27',
-    '--rounds_per_eval=1',
-    '--clients_per_round=2',
-    '--experiment_name=s',
-    f'--root_output_dir={root}',
-    '--workers=0',
-  ]
+  words = [_METHOD, '--total_rounds=27', '--rounds_per_eval=1', '--workers=0']
+  words += ['--clients_per_round=2', '--experiment_name=s']
+  return [*words, f'--root_output_dir={root}']
 
 
 def parse(root, *arguments):
@@ -160,24 +154,12 @@ def test_searches_draw_from_ranges(tmp_path, ran, kind):
 
 
 def test_methods_are_searched_with_axes_of_their_own(tmp_path, ran):
-  rows = launch.run(
-    flags.parse(
-      [
-        '--total_rounds=4',
-        '--clients_per_round=2',
-        '--experiment_name=s',
-        f'--root_output_dir={tmp_path}',
-        '--workers=0',
-        '--axis=algorithm=fedavg,fedadam',
-        '--axis=client_learning_rate=0.01..1',
-        '--axis=fedadam:server_learning_rate=0.1,1',
-        '--search=random',
-        '--trials=10',
-        '--repeat_best=1,2',
-      ]
-    ),
-    stream=io.StringIO(),
-  )
+  told = ['--total_rounds=4', '--clients_per_round=2', '--experiment_name=s']
+  told += [f'--root_output_dir={tmp_path}', '--workers=0', '--trials=10']
+  told += ['--axis=algorithm=fedavg,fedadam', '--search=random']
+  told += ['--axis=client_learning_rate=0.01..1', '--repeat_best=1,2']
+  told += ['--axis=fedadam:server_learning_rate=0.1,1']
+  rows = launch.run(flags.parse(told), stream=io.StringIO())
   firsts = [row for row in rows if row.settings['seed'] == 0]
   assert len(firsts) == 10 and len(rows) == 14 == len(ran)
   assert {row.flags['algorithm'] for row in firsts} == {'fedavg', 'fedadam'}

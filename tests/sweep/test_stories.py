@@ -1,38 +1,26 @@
 """Sweeps as people run them: `main.py sweep ...` in processes of their own."""
 
 import csv
-import pathlib
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
 
-_MAIN = pathlib.Path(__file__).resolve().parents[2] / 'main.py'
+from tests import programs
+
 _QUICK = [
-  '--task=quadratic',
-  '--total_rounds=6',
-  '--rounds_per_eval=2',
-  '--rounds_per_checkpoint=2',
-  '--clients_per_round=2',
-  '--experiment_name=s',
-  '--workers=0',
+  *('--task=quadratic', '--total_rounds=6', '--rounds_per_eval=2'),
+  *('--rounds_per_checkpoint=2', '--clients_per_round=2'),
+  *('--experiment_name=s', '--workers=0'),
 ]
 
 
-def start(folder, *arguments, **more):
+def start(folder, *arguments):
   folder.mkdir(exist_ok=True)
   names = [argument.partition('=')[0] for argument in arguments]
   usual = [word for word in _QUICK if word.partition('=')[0] not in names]
-  with open(folder / 'log', 'a', encoding='utf-8') as log:
-    return subprocess.Popen(
-      [sys.executable, str(_MAIN), 'sweep', *usual, *arguments],
-      cwd=folder,
-      stdout=log,
-      stderr=subprocess.STDOUT,
-      **more,
-    )
+  words = (programs.MAIN, 'sweep', *usual, *arguments)
+  return programs.start(folder / 'log', *words)
 
 
 def go(folder, *arguments, code=0):
@@ -105,16 +93,16 @@ def test_two_programs_share_one_storage(tmp_path, kind):
   """As on two machines: every run is in the folder of one of them."""
   axis = '--axis=seed=' + ','.join(map(str, range(8)))
   asked = ['--algorithm=fedavg', axis, f'--storage={kind.format(tmp_path)}']
-  programs = {n: start(tmp_path / n, *asked) for n in ('one', 'other')}
-  for name, program in programs.items():
+  started = {n: start(tmp_path / n, *asked) for n in ('one', 'other')}
+  for name, program in started.items():
     log = tmp_path / name / 'log'
     assert program.wait(300) == 0, log.read_text()
   homes = [
     {p.name for p in (tmp_path / name / 'runs' / 's' / 'runs').glob('*')}
-    for name in programs
+    for name in started
   ]
   assert homes[0] and homes[1] and not homes[0] & homes[1]
-  tables = [table(tmp_path / name) for name in programs]
+  tables = [table(tmp_path / name) for name in started]
   assert tables[0] == tables[1] and statuses(tables[0]) == ['finished'] * 8
   assert homes[0] | homes[1] == {*tables[0]}
 

@@ -33,15 +33,7 @@ _SHARED = ['--total_rounds=4', '--rounds_per_eval=2', '--clients_per_round=2']
 
 
 def parse(root, *arguments):
-  return flags.parse(
-    [
-      *_SHARED,
-      '--experiment_name=s',
-      f'--root_output_dir={root}',
-      '--workers=0',
-      *arguments,
-    ]
-  )
+  return flags.parse(_told(root, arguments))
 
 
 def names(sweep):
@@ -277,15 +269,10 @@ def test_repeats_are_added_when_a_process_ends(tmp_path, ran):
 
 @pytest.mark.exhaustive
 def test_the_best_is_repeated_if_the_last_worker_has_ended(tmp_path):
-  told = [
-    '--task=quadratic',
-    '--algorithm=fedavg',
-    '--axis=client_learning_rate=0.1,0.01',
-    '--repeat_best=1,2',
-    '--workers=1',
-    # That a process ends after, here with the last of the first runs.
-    '--runs_per_process=2',
-  ]
+  told = ['--task=quadratic', '--algorithm=fedavg', '--repeat_best=1,2']
+  told += ['--axis=client_learning_rate=0.1,0.01', '--workers=1']
+  # That a process ends after, here with the last of the first runs.
+  told += ['--runs_per_process=2']
   assert main.main(['sweep', *_told(tmp_path, told)]) == 0
   section, criterion = _section(tmp_path / 's')
   (best,) = criterion.best_of(section.by_method).values()
@@ -293,23 +280,13 @@ def test_the_best_is_repeated_if_the_last_worker_has_ended(tmp_path):
 
 
 def _told(root, told):
-  return [
-    *_SHARED,
-    '--experiment_name=s',
-    f'--root_output_dir={root}',
-    '--workers=0',
-    *told,
-  ]
+  words = [*_SHARED, '--experiment_name=s', '--workers=0']
+  return [*words, f'--root_output_dir={root}', *told]
 
 
 def test_seeds_after_the_first_are_repeated_unless_told(tmp_path):
-  sweep = parse(
-    tmp_path,
-    '--algorithm=fedavg',
-    '--tune',
-    '--seed=3',
-    '--axis=client_learning_rate=0.1,1',
-  )
+  told = ['--algorithm=fedavg', '--tune', '--seed=3']
+  sweep = parse(tmp_path, *told, '--axis=client_learning_rate=0.1,1')
   assert sweep.tuned_on == 3
   assert [p.identity['seed'] for p in sweep.points][:6] == [3, 4, 5, 6, 7, 8]
 
@@ -324,20 +301,10 @@ def test_seeds_after_the_first_are_repeated_unless_told(tmp_path):
 )
 def test_the_best_of_a_search_is_repeated(tmp_path, ran, search):
   done, _ = ran
-  sweep = flags.parse(
-    [
-      *_SHARED[1:],
-      '--experiment_name=s',
-      f'--root_output_dir={tmp_path}',
-      '--workers=0',
-      '--algorithm=fedavg',
-      '--axis=client_learning_rate=0.001,0.01,0.1,1',
-      '--repeat_best=1,2',
-      *search,
-      *(['--total_rounds=4'] if '--trials=3' in search else []),
-    ]
-  )
-  rows = launch.run(sweep, stream=io.StringIO())
+  told = ['--algorithm=fedavg', '--repeat_best=1,2', *search]
+  told += ['--axis=client_learning_rate=0.001,0.01,0.1,1']
+  # The last of flags that are given twice counts.
+  rows = launch.run(parse(tmp_path, *told), stream=io.StringIO())
   firsts = [row for row in rows if row.settings['seed'] == 0]
   finished = [row for row in firsts if row.status == 'finished']
   best = max(finished, key=lambda r: r.outcome.measures['validation/metric'])

@@ -11,16 +11,6 @@ from tff_adaptive import errors
 from tff_adaptive.lab.training.data import datasets as data
 
 
-@pytest.mark.parametrize(
-  'only_digits, weights', [(False, 1_206_590), (True, 1_199_882)]
-)
-def test_the_model_is_the_papers(only_digits, weights):
-  task = tasks.create(
-    'emnist_character', data='synthetic', only_digits=only_digits
-  )
-  assert helpers.weights(task) == weights
-
-
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
   'only_digits, clients, train, test, classes',
@@ -52,11 +42,6 @@ def test_a_real_example_is_ink_on_white(real_data):
   again = helpers.client_batches(task)
   for a, b in zip(batches, again, strict=True):
     np.testing.assert_array_equal(a[0], b[0])
-
-
-def test_it_learns_the_synthetic_characters():
-  task = tasks.create('emnist_character', data='synthetic', only_digits=True)
-  helpers.loss_falls(task, rate=0.05, steps=25)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What every task must satisfy, on synthetic data."""
+"""What all tasks satisfy on synthetic data, what is learnt, and models."""
 
 import numpy as np
 import pytest
@@ -111,6 +111,73 @@ def test_the_model_trains_and_evaluates(task, model):
   assert all(np.isfinite(tf.convert_to_tensor(g)).all() for g in gradients)
   evaluated = model.forward_pass(helpers.test_batches(task)[0], training=False)
   assert np.isfinite(float(evaluated.loss))
+
+
+_STAND_IN = dict(data='synthetic')
+_DIGITS = dict(alpha=100.0, epochs=4)
+_MNIST = dict(_STAND_IN, partition='iid', num_clients=5)
+_CODER = dict(_STAND_IN, only_digits=True)
+_SIGMOIDS = dict(_CODER, bottleneck='sigmoid', loss='mean')
+_SPEECHES = dict(_STAND_IN, sequence_length=20)
+_TAGS = dict(_STAND_IN, vocab_size=60, num_tags=8)
+_SMALL = dict(blocks=1, width=64, vocab_size=500, max_length=32)
+_TEXTS = dict(_STAND_IN, partition='iid', **_SMALL)
+# Rate, steps and more of `loss_falls`, and the task's options.
+_LEARN = [
+  ('digits', 0.1, 140, {}, _DIGITS),
+  ('digits', 0.1, 140, {}, _DIGITS | _STAND_IN),
+  ('table', 0.1, 30, {}, _STAND_IN),
+  ('libsvm_logistic', 0.3, 60, {}, dict(_STAND_IN, dataset='a9a')),
+  ('emnist_character', 0.05, 25, {}, _CODER),
+  # Sigmoids saturate: rates are of the paper's order, 10, for the sum.
+  ('emnist_autoencoder', 0.3, 20, dict(clients=2, below=0.95), _CODER),
+  ('emnist_autoencoder', 3.0, 20, dict(clients=2, below=0.95), _SIGMOIDS),
+  ('mnist_character', 0.1, 60, dict(below=0.95), _MNIST),
+  ('fmnist', 0.1, 60, dict(below=0.95), _MNIST),
+  ('mnist_logistic', 0.01, 60, dict(below=0.95), _MNIST),
+  ('mnist_lenet', 0.1, 60, dict(below=0.95), _MNIST),
+  ('shakespeare_character', 1.0, 25, dict(clients=2), _SPEECHES),
+  ('stackoverflow_tag', 1.0, 40, {}, _TAGS),
+  ('ag_news', 0.1, 60, {}, _TEXTS),
+  ('dbpedia', 0.1, 60, {}, _TEXTS),
+  ('quadratics', 0.2, 150, {}, {}),
+  ('fedprox_synthetic', 0.1, 150, {}, {}),
+  ('zipf_tags', 20.0, 150, {}, {}),
+  ('markov_text', 1.0, 150, {}, {}),
+  ('hospitals', 0.1, 150, {}, {}),
+  ('digits_autoencoder', 1.0, 150, {}, {}),
+]
+_SELDOM = ('fmnist', 'mnist_logistic', 'mnist_lenet', 'dbpedia')
+_SELDOM += ('shakespeare_character',)
+
+
+@pytest.mark.parametrize(
+  'name, rate, steps, more, options',
+  tiers.exhaustive_but([c for c in _LEARN if c[0] not in _SELDOM], _LEARN),
+)
+def test_it_learns(name, rate, steps, more, options):
+  task = tasks.create(name, **options)
+  helpers.loss_falls(task, rate=rate, steps=steps, **more)
+
+
+@pytest.mark.parametrize(
+  'name, weights, options',
+  [
+    ('emnist_autoencoder', 2_837_314, {}),
+    ('emnist_character', 1_206_590, dict(only_digits=False)),
+    ('emnist_character', 1_199_882, dict(only_digits=True)),
+    ('mnist_character', 21_840, {}),
+    ('fmnist', 21_840, {}),
+    ('mnist_logistic', 7_850, {}),
+    ('mnist_lenet', 61_706, {}),
+    ('shakespeare_character', 720 + 271_360 + 525_312 + 23_130, {}),
+    ('stackoverflow_tag', 5_000_500, {}),
+    ('stackoverflow_word', 960_384 + 2_055_560 + 64_416 + 970_388, {}),
+  ],
+)
+def test_the_model_is_the_papers(name, weights, options):
+  task = tasks.create(name, data='synthetic', **options)
+  assert helpers.weights(task) == weights
 
 
 @pytest.mark.exhaustive

@@ -7,17 +7,14 @@ import pytest
 from PIL import Image
 
 from tasks import encodings
+from tests import runs
 from tff_adaptive import errors
 from tff_adaptive import tff_internals
-from tff_adaptive.lab.flags import parsing as flags
 from tff_adaptive.lab.training import experiment
 
 _RUN = (
-  '--algorithm=fedavg',
-  '--client_optimizer=sgd',
-  '--client_learning_rate=0.1',
-  '--clients_per_round=2',
-  '--total_rounds=2',
+  *('--algorithm=fedavg', '--client_optimizer=sgd', '--total_rounds=2'),
+  *('--client_learning_rate=0.1', '--clients_per_round=2'),
 )
 _PRIVATE = ('--dp_clip_norm=1', '--target_epsilon=10')
 
@@ -46,13 +43,8 @@ def folder_fixture(tmp_path, monkeypatch):
 
 
 def create(path, *arguments, private=_PRIVATE):
-  return experiment.create_task(
-    flags.Flags()
-    .parse(
-      [*_RUN, *private, '--task=table', f'--table_path={path}', *arguments]
-    )
-    .settings
-  )
+  words = [*_RUN, *private, '--task=table', f'--table_path={path}']
+  return experiment.create_task(runs.parse(*words, *arguments))
 
 
 def schema(folder, **columns):
@@ -181,15 +173,9 @@ def test_texts_need_a_given_vocabulary(tmp_path):
   rows = '\n'.join(f'{1 + i % 4},word{i % 7} more,text' for i in range(80))
   for name in ('train.csv', 'test.csv'):
     (tmp_path / 'ag_news' / name).write_text(rows)
-  arguments = [
-    *_RUN,
-    '--task=ag_news',
-    f'--cache_dir={tmp_path}',
-    '--ag_news_num_clients=4',
-    '--ag_news_blocks=1',
-    '--ag_news_width=64',
-  ]
-  parse = flags.Flags().parse
+  words = [*_RUN, '--task=ag_news', f'--cache_dir={tmp_path}']
+  words += ['--ag_news_num_clients=4', '--ag_news_blocks=1']
+  words += ['--ag_news_width=64']
   with pytest.raises(errors.SettingsError, match='ag_news_weights_dir'):
-    experiment.create_task(parse([*arguments, *_PRIVATE]).settings)
-  experiment.create_task(parse(arguments).settings)
+    experiment.create_task(runs.parse(*words, *_PRIVATE))
+  experiment.create_task(runs.parse(*words))

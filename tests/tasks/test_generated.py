@@ -153,21 +153,6 @@ def test_hospitals():
   assert test == 112
 
 
-@pytest.mark.parametrize(
-  'name, rate',
-  [
-    ('quadratics', 0.2),
-    ('fedprox_synthetic', 0.1),
-    ('zipf_tags', 20.0),
-    ('markov_text', 1.0),
-    ('hospitals', 0.1),
-    ('digits_autoencoder', 1.0),
-  ],
-)
-def test_it_learns(name, rate):
-  helpers.loss_falls(tasks.create(name), rate=rate, steps=150)
-
-
 @pytest.mark.parametrize('name', ['quadratics', 'zipf_tags', 'markov_text'])
 def test_another_seed_is_another_problem(name):
   """Held-out twins of workloads."""

@@ -91,8 +91,3 @@ def test_real_data(real_data, name, features, train, test, positive):
     # Before a fifth was set aside: counts of the whole file.
     assert whole == dict(w8a=1_479, mushrooms=4_208, phishing=6_157)[name]
   assert (task.datasets.train_data.partition.sizes == train // 100).all()
-
-
-def test_it_learns():
-  task = tasks.create('libsvm_logistic', data='synthetic', dataset='a9a')
-  helpers.loss_falls(task, rate=0.3, steps=60)

@@ -1,11 +1,10 @@
 """Stack Overflow's size, simulated: 300,000 users in one SQLite file."""
 
 import sqlite3
-import subprocess
-import sys
 
 import pytest
 
+from tests import programs
 from tests.tasks import helpers
 
 _USERS = 300_000
@@ -54,15 +53,8 @@ def _folder(tmp_path_factory):
 
 def _peak_mebibytes(folder, code):
   """Peak resident memory of a process that runs `code`."""
-  result = subprocess.run(
-    [sys.executable, '-c', code, str(folder)],
-    capture_output=True,
-    text=True,
-    timeout=600,
-    check=False,
-  )
-  assert result.returncode == 0, result.stderr[-2000:]
-  return float(result.stdout.split()[-1])
+  done = programs.run('-c', code, folder, timeout=600)
+  return float(done.stdout.split()[-1])
 
 
 _REPORT = (

@@ -572,15 +572,9 @@ def test_a_model_of_ones_own(folder):
 def test_its_flags(folder):
   del folder
   parse = flags.Flags().parse
-  settings = parse(
-    [
-      '--task=table',
-      '--table_path=points.csv',
-      '--model=table_models:deep',
-      '--table_label=b',
-      '--cache_dir=data',
-    ]
-  ).settings
+  words = ['--task=table', '--table_path=points.csv', '--table_label=b']
+  words += ['--model=table_models:deep', '--cache_dir=data']
+  settings = parse(words).settings
   assert settings.task_options['model'] == 'table_models:deep'
   assert settings.identity['model'] == 'table_models:deep'
   assert settings.identity['table_path'] == 'points.csv'
@@ -593,10 +587,6 @@ def test_its_flags(folder):
     with pytest.raises(errors.SettingsError) as error:
       parse(arguments)
     assert part in str(error.value)
-
-
-def test_it_learns():
-  helpers.loss_falls(tasks.create('table', data='synthetic'), rate=0.1)
 
 
 def test_without_a_path_it_says_what_to_give(tmp_path):

@@ -5,7 +5,6 @@ import pytest
 
 import tasks
 from tasks.text import text_classification
-from tests import tiers
 from tests.tasks import helpers
 from tests.tasks.formats import test_pretrained
 from tests.tasks.models import test_distilbert
@@ -86,14 +85,6 @@ def test_files_of_either_data_set_are_read(tmp_path, name, classes):
   (folder / 'test.csv').unlink()
   with pytest.raises(tasks.DataError, match=r'no file.*test.csv'):
     tasks.create(name, cache_dir=str(tmp_path))
-
-
-@pytest.mark.parametrize(
-  'name', tiers.exhaustive_but(['ag_news'], ['ag_news', 'dbpedia'])
-)
-def test_it_learns(name):
-  task = tasks.create(name, data='synthetic', partition='iid', **_SMALL)
-  helpers.loss_falls(task, rate=0.1, steps=60)
 
 
 def test_weights_of_a_folder_are_used(tmp_path):

@@ -5,11 +5,11 @@ import math
 import pytest
 
 from tests import recorded
+from tests import runs
 from tff_adaptive import algorithms
 from tff_adaptive import errors
 from tff_adaptive import training
 from tff_adaptive.lab.commands import train as command
-from tff_adaptive.lab.flags import parsing as flags
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import hooks
 from tff_adaptive.lab.training import accounting
@@ -17,17 +17,8 @@ from tff_adaptive.lab.training import experiment as train
 
 pytestmark = pytest.mark.usefixtures('undrawn')
 
+parse = runs.parse
 CLIP = ('--client_optimizer=sgd', '--dp_clip_norm=0.5')
-
-
-@pytest.fixture(name='parse', scope='module')
-def parse_fixture():
-  table = flags.Flags()
-
-  def parse(*arguments):
-    return table.parse(arguments).settings
-
-  return parse
 
 
 @pytest.mark.parametrize(
@@ -61,7 +52,7 @@ def parse_fixture():
     (['--algorithm=fedada2', '--delay=0'], '--delay must be a whole number'),
   ],
 )
-def test_complaints(parse, arguments, words):
+def test_complaints(arguments, words):
   with pytest.raises(errors.SettingsError) as error:
     parse(*arguments)
   message = str(error.value)
@@ -69,7 +60,7 @@ def test_complaints(parse, arguments, words):
   assert '\n' not in message and message.endswith('.')
 
 
-def test_a_private_run_weighs_clients_alike(parse):
+def test_a_private_run_weighs_clients_alike():
   settings = parse(*CLIP, '--dp_noise_multiplier=1', '--clients_per_round=7')
   assert settings.configuration.private
   assert settings.hyperparameters['client_weighting'] == 'uniform'
@@ -84,7 +75,7 @@ def test_a_private_run_weighs_clients_alike(parse):
   assert settings.identity['dp_sampling'] == 'fixed'
 
 
-def test_a_delta_above_one_client_is_refused(parse):
+def test_a_delta_above_one_client_is_refused():
   told = [*CLIP, '--dp_noise_multiplier=1', '--clients_per_round=2']
   with pytest.raises(errors.SettingsError) as error:
     accounting.open_ledger(parse(*told, '--dp_delta=0.1'), 20)
@@ -101,7 +92,7 @@ def test_a_delta_above_one_client_is_refused(parse):
     assert default < 1 / clients
 
 
-def test_the_ledger_of_the_papers_run(parse):
+def test_the_ledger_of_the_papers_run():
   settings = parse(
     *CLIP,
     '--dp_noise_multiplier=1',
@@ -120,7 +111,7 @@ def test_the_ledger_of_the_papers_run(parse):
   assert '13.12 by RDP, order 2' in ledger.describe()
 
 
-def test_a_target_decides_the_noise(parse):
+def test_a_target_decides_the_noise():
   settings = parse(*CLIP, '--target_epsilon=5', '--total_rounds=20')
   ledger = accounting.open_ledger(settings, 100)
   assert ledger.budget.delta == pytest.approx(100**-1.1)
@@ -130,20 +121,20 @@ def test_a_target_decides_the_noise(parse):
   assert '--target_epsilon=5' in ledger.describe()
 
 
-def test_clipping_alone_has_no_epsilon(parse):
+def test_clipping_alone_has_no_epsilon():
   ledger = accounting.open_ledger(parse(*CLIP), 100)
   assert ledger.columns(3) == {}
   assert 'epsilon is infinite' in ledger.describe()
 
 
-def test_fewer_clients_than_a_round_takes(parse):
+def test_fewer_clients_than_a_round_takes():
   with pytest.raises(
     errors.SettingsError, match='from 1 to 5, the number of clients'
   ):
     accounting.open_ledger(parse(*CLIP, '--dp_noise_multiplier=1'), 5)
 
 
-def test_runs_that_differ_have_other_noise(parse):
+def test_runs_that_differ_have_other_noise():
   shared = [*CLIP, '--task=table', '--data=synthetic', '--clients_per_round=6']
 
   def seed(*more):
@@ -165,20 +156,13 @@ def test_runs_that_differ_have_other_noise(parse):
 
 
 @pytest.mark.exhaustive
-def test_a_private_run_and_its_resumption(parse, tmp_path, capsys):
+def test_a_private_run_and_its_resumption(tmp_path, capsys):
   def settings(name, total):
-    return parse(
-      *CLIP,
-      '--task=table',
-      '--data=synthetic',
-      '--dp_noise_multiplier=0.5',
-      '--dp_adaptive_clipping',
-      f'--total_rounds={total}',
-      '--clients_per_round=6',
-      '--rounds_per_eval=10',
-      '--rounds_per_checkpoint=2',
-      f'--root_output_dir={tmp_path}',
-      f'--experiment_name={name}',
+    words = [*CLIP, '--task=table', '--data=synthetic', '--rounds_per_eval=10']
+    words += ['--dp_noise_multiplier=0.5', '--dp_adaptive_clipping']
+    words += ['--clients_per_round=6', '--rounds_per_checkpoint=2']
+    return runs.settings_of(
+      tmp_path, *words, f'--total_rounds={total}', name=name
     )
 
   def run(given, **more):

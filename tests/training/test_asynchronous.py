@@ -9,6 +9,7 @@ import tensorflow_federated as tff
 
 from tests import helpers
 from tests import recorded
+from tests import runs
 from tests import tiers
 from tests.processes import linear
 from tff_adaptive import algorithms
@@ -17,9 +18,7 @@ from tff_adaptive import processes
 from tff_adaptive.algorithms import building
 from tff_adaptive.algorithms import methods
 from tff_adaptive.lab.commands import train
-from tff_adaptive.lab.flags import parsing
 from tff_adaptive.lab.training import asynchronous
-from tff_adaptive.lab.training import experiment
 from tff_adaptive.lab.training import initial_weights
 from tff_adaptive.lab.training.data import datasets as data
 from tff_adaptive.lab.training.loop import stopping
@@ -238,21 +237,9 @@ def test_which_methods_take_messages():
       ), name
       (refused if reason else taken).add(name)
   assert refused == {
-    'fadamgc',
-    'fedadamw',
-    'fedcm',
-    'feddyn',
-    'fedexp',
-    'fedef21',
-    'fedlion',
-    'fedmuon',
-    'fednova',
-    'fedsps_global',
-    'local_adaalter',
-    'local_amsgrad',
-    'mime',
-    'mimelite',
-    'scaffold',
+    *('fadamgc', 'fedadamw', 'fedcm', 'feddyn', 'fedexp', 'fedef21', 'fedlion'),
+    *('fedmuon', 'fednova', 'fedsps_global', 'local_adaalter', 'local_amsgrad'),
+    *('mime', 'mimelite', 'scaffold'),
   }
   assert {'fedadam', 'moon', 'direct_joint', 'fedcams', 'fedlesam'} <= taken
 
@@ -268,31 +255,15 @@ def test_feddecsps_takes_messages_if_it_counts_alone(count, memory):
   )
 
 
-def settings_of(folder, *arguments, name='run', asynchronous_run=True):
-  more = ['--asynchronous'] if asynchronous_run else []
-  return (
-    parsing.Flags()
-    .parse(
-      [
-        '--client_optimizer=sgd',
-        '--client_learning_rate=0.05',
-        '--total_rounds=6',
-        '--clients_per_round=3',
-        '--rounds_per_eval=3',
-        '--rounds_per_checkpoint=2',
-        '--client_seconds_per_example=0.02',
-        f'--root_output_dir={folder}',
-        f'--experiment_name={name}',
-        *more,
-        *arguments,
-      ]
-    )
-    .settings
-  )
+run = runs.train
 
 
-def run(settings):
-  return experiment.run(settings, say=lambda _: None)
+def settings_of(folder, *arguments, asynchronous_run=True, **name):
+  usual = ['--client_optimizer=sgd', '--client_learning_rate=0.05']
+  usual += ['--total_rounds=6', '--clients_per_round=3', '--rounds_per_eval=3']
+  usual += ['--rounds_per_checkpoint=2', '--client_seconds_per_example=0.02']
+  usual += ['--asynchronous'] if asynchronous_run else []
+  return runs.settings_of(folder, *usual, *arguments, **name)
 
 
 def table(settings):
@@ -315,12 +286,8 @@ _SMALL = ['--task=table', '--data=synthetic']
 )
 def test_in_step_it_is_synchronous_training(tmp_path, algorithm):
   """Who is equally fast, and as many as count, answers together."""
-  arguments = [
-    *_SMALL,
-    f'--algorithm={algorithm}',
-    '--max_elements_per_client=20',
-    '--total_rounds=3',
-  ]
+  arguments = [*_SMALL, f'--algorithm={algorithm}', '--total_rounds=3']
+  arguments += ['--max_elements_per_client=20']
   if algorithm == 'direct_joint':
     arguments += ['--client_optimizer=adagrad']
   alike, apart = (
@@ -339,13 +306,8 @@ def test_in_step_it_is_synchronous_training(tmp_path, algorithm):
 
 
 _APART = [
-  *_SMALL,
-  '--algorithm=moon',
-  '--ema_decay=0.5',
-  '--concurrency=7',
-  '--client_speed_spread=1',
-  '--client_dropout=0.1',
-  '--deadline=1',
+  *(*_SMALL, '--algorithm=moon', '--ema_decay=0.5', '--concurrency=7'),
+  *('--client_speed_spread=1', '--client_dropout=0.1', '--deadline=1'),
 ]
 
 

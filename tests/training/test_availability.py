@@ -1,7 +1,5 @@
 """Clients that are slow, late or gone: who counts, and what stays."""
 
-import signal
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,17 +7,16 @@ import tensorflow as tf
 import tasks
 from tests import helpers
 from tests import recorded
+from tests import runs
 from tests import tiers
 from tff_adaptive import errors
 from tff_adaptive.lab.commands import train
-from tff_adaptive.lab.flags import parsing
 from tff_adaptive.lab.recording import tables
 from tff_adaptive.lab.training import accounting
 from tff_adaptive.lab.training import experiment
 from tff_adaptive.lab.training import parts
 from tff_adaptive.lab.training.data import batches
 from tff_adaptive.lab.training.data import datasets as data
-from tff_adaptive.lab.training.loop import rounds
 from tff_adaptive.lab.training.loop import stopping
 from tff_adaptive.lab.training.participation import availability
 from tff_adaptive.lab.training.participation import cohorts
@@ -32,36 +29,18 @@ _SLOW = ['--client_seconds_per_example=0.02', '--client_speed_spread=1']
 _SMALL = ['--task=table', '--data=synthetic']
 # Everything at once; some rounds have nobody at all.
 _ALL = [
-  *_SMALL,
-  '--client_seconds_per_example=0.07',
-  '--client_speed_spread=1',
-  '--client_dropout=0.4',
-  '--over_selection=1.5',
-  '--deadline=2',
+  *(*_SMALL, '--client_seconds_per_example=0.07', '--client_speed_spread=1'),
+  *('--client_dropout=0.4', '--over_selection=1.5', '--deadline=2'),
 ]
 
 
 _SGD = ('--client_optimizer=sgd', '--client_learning_rate=0.05')
 
 
-def arguments_of(folder, *arguments, name='run', client=_SGD):
-  return [
-    '--algorithm=fedavg',
-    *client,
-    '--total_rounds=6',
-    '--clients_per_round=4',
-    '--rounds_per_eval=3',
-    '--rounds_per_checkpoint=2',
-    f'--root_output_dir={folder}',
-    f'--experiment_name={name}',
-    *arguments,
-  ]
-
-
-def settings_of(folder, *arguments, **named):
-  return (
-    parsing.Flags().parse(arguments_of(folder, *arguments, **named)).settings
-  )
+def settings_of(folder, *arguments, client=_SGD, **name):
+  usual = ['--algorithm=fedavg', '--total_rounds=6', '--clients_per_round=4']
+  usual += ['--rounds_per_eval=3', '--rounds_per_checkpoint=2', *client]
+  return runs.settings_of(folder, *usual, *arguments, **name)
 
 
 def run(settings):
@@ -254,22 +233,13 @@ def absent_ones(trained):
 
 
 @pytest.mark.exhaustive
-def test_stopped_and_resumed(trained, tmp_path, monkeypatch):
+def test_stopped_and_resumed(trained, tmp_path, stop_in_round):
   halves = settings_of(
     tmp_path, '--algorithm=scaffold', '--ema_decay=0.5', *_ALL
   )
-  original, calls = rounds.LearningRounds.run, []
-
-  def stopping_run(self, cohort, datasets):
-    calls.append(cohort)
-    if len(calls) == 3:
-      raise stopping.Stopped(signal.SIGTERM)
-    return original(self, cohort, datasets)
-
-  monkeypatch.setattr(rounds.LearningRounds, 'run', stopping_run)
+  stop_in_round(3)
   with pytest.raises(stopping.Stopped):
     run(halves)
-  monkeypatch.setattr(rounds.LearningRounds, 'run', original)
   result, _ = run(halves)
   assert result.resumed_from >= 2
   assert table(halves) == table(absent_ones(trained))

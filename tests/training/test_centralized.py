@@ -1,7 +1,5 @@
 """Training on pooled data."""
 
-import signal
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,11 +8,10 @@ import tensorflow_federated as tff
 import main
 from tests import helpers
 from tests import recorded
+from tests import runs
 from tff_adaptive import errors
 from tff_adaptive import optimizers
 from tff_adaptive.algorithms import methods
-from tff_adaptive.lab.flags import parsing as flags
-from tff_adaptive.lab.training import experiment as train
 from tff_adaptive.lab.training.loop import centralized
 from tff_adaptive.lab.training.loop import stopping
 
@@ -22,22 +19,9 @@ pytestmark = pytest.mark.usefixtures('undrawn')
 
 
 def settings_of(folder, *arguments):
-  return (
-    flags.Flags()
-    .parse(
-      [
-        '--algorithm=centralized',
-        '--data=synthetic',
-        '--total_rounds=4',
-        '--rounds_per_eval=2',
-        '--rounds_per_checkpoint=2',
-        f'--root_output_dir={folder}',
-        '--experiment_name=run',
-        *arguments,
-      ]
-    )
-    .settings
-  )
+  usual = ['--algorithm=centralized', '--data=synthetic', '--total_rounds=4']
+  usual += ['--rounds_per_eval=2', '--rounds_per_checkpoint=2']
+  return runs.settings_of(folder, *usual, *arguments)
 
 
 def labels_of(datasets):
@@ -165,38 +149,20 @@ def test_steps_are_the_optimizers_on_the_batches(name):
   ],
 )
 def test_stopped_and_resumed_is_the_same_run(
-  tmp_path, monkeypatch, task, optimizer
+  tmp_path, stop_in_round, task, optimizer
 ):
-  arguments = [
-    f'--task={task}',
-    f'--server_optimizer={optimizer}',
-    '--server_learning_rate=0.01',
-    '--clients_per_round=2',
-    '--client_batch_size=8',
-    '--max_elements_per_client=16',
-  ]
-
-  def table(settings):
-    return recorded.rows(settings.folder)
-
+  arguments = [f'--task={task}', f'--server_optimizer={optimizer}']
+  arguments += ['--server_learning_rate=0.01', '--clients_per_round=2']
+  arguments += ['--client_batch_size=8', '--max_elements_per_client=16']
   whole = settings_of(tmp_path / 'whole', *arguments)
-  train.run(whole, say=lambda _: None)
+  runs.train(whole)
   parts = settings_of(tmp_path / 'parts', *arguments)
-  original = centralized.CentralizedRounds.run
-
-  def run(self, cohort, datasets):
-    if self._done == 3:
-      monkeypatch.setattr(centralized.CentralizedRounds, 'run', original)
-      raise stopping.Stopped(signal.SIGTERM)
-    return original(self, cohort, datasets)
-
-  monkeypatch.setattr(centralized.CentralizedRounds, 'run', run)
+  stop_in_round(4, centralized.CentralizedRounds)
   with pytest.raises(stopping.Stopped):
-    train.run(parts, say=lambda _: None)
-  result = train.run(parts, say=lambda _: None)
-  assert result.resumed_from == 3
-  rows = table(whole)
-  assert table(parts) == rows
+    runs.train(parts)
+  assert runs.train(parts).resumed_from == 3
+  rows = recorded.rows(whole.folder)
+  assert recorded.rows(parts.folder) == rows
   assert rows[-1]['test/loss'] != rows[0]['validation/loss']
   assert rows[-1]['train/num_examples'] == '32'
   assert 'bytes_down' not in rows[0]

@@ -15,10 +15,10 @@ from tasks import client_data
 from tasks import partition
 from tests import helpers
 from tests import recorded
+from tests import runs
 from tests import tiers
 from tff_adaptive import errors
 from tff_adaptive.lab.commands import train
-from tff_adaptive.lab.flags import parsing
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.training import experiment
 from tff_adaptive.lab.training import initial_weights
@@ -31,25 +31,11 @@ from tff_adaptive.lab.training.evaluation import validation
 pytestmark = pytest.mark.usefixtures('undrawn')
 
 
-def settings_of(folder, *arguments, name='run'):
-  return (
-    parsing.Flags()
-    .parse(
-      [
-        '--data=synthetic',
-        '--algorithm=fedavg',
-        '--client_optimizer=sgd',
-        '--client_learning_rate=0.1',
-        '--total_rounds=2',
-        '--clients_per_round=3',
-        '--rounds_per_eval=2',
-        f'--root_output_dir={folder}',
-        f'--experiment_name={name}',
-        *arguments,
-      ]
-    )
-    .settings
-  )
+def settings_of(folder, *arguments, **name):
+  usual = ['--data=synthetic', '--algorithm=fedavg', '--client_optimizer=sgd']
+  usual += ['--client_learning_rate=0.1', '--total_rounds=2']
+  usual += ['--clients_per_round=3', '--rounds_per_eval=2']
+  return runs.settings_of(folder, *usual, *arguments, **name)
 
 
 def rows_of(data):
@@ -145,7 +131,7 @@ def test_a_run_that_tests_and_tunes_clients(tmp_path):
   arguments = ['--task=table', '--evaluate_clients=4', '--finetune_epochs=3']
   settings = settings_of(tmp_path, *arguments)
   assert settings.finetune_learning_rate == 0.1
-  result = experiment.run(settings, say=lambda _: None)
+  result = runs.train(settings)
   last = result.rows[-1]
   table = table_of(settings)
   assert len({row['client'] for row in table}) == 4
@@ -163,7 +149,7 @@ def test_a_run_that_tests_and_tunes_clients(tmp_path):
   text = train.summary(result.rows, files.RunFolder(settings.folder))
   assert 'worst tenth' in text and 'over 4, fine-tuned' in text
   again = settings_of(tmp_path, *arguments, name='again')
-  experiment.run(again, say=lambda _: None)
+  runs.train(again)
   assert table_of(again) == table
   assert recorded.rows(again.folder) == recorded.rows(settings.folder)
 
@@ -286,10 +272,10 @@ def test_flags_that_are_refused(tmp_path, words, complaint):
 def test_clients_without_a_learning_rate_need_one(tmp_path):
   words = ['--evaluate_clients=all', '--finetune_epochs=1']
   with pytest.raises(errors.SettingsError) as raised:
-    parsing.Flags().parse(words)  # Delta-SGD finds its own.
+    runs.parse(*words)  # Delta-SGD finds its own.
   assert 'needs --finetune_learning_rate' in str(raised.value)
   words.append('--finetune_learning_rate=0.5')
-  assert parsing.Flags().parse(words).settings.finetune_learning_rate == 0.5
+  assert runs.parse(*words).finetune_learning_rate == 0.5
 
 
 def test_passes_of_preprocessing_that_repeats_are_not_counted(

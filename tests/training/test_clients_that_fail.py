@@ -4,17 +4,12 @@ import re
 
 import pytest
 
+from tests import own_tasks
 from tests import recorded
 from tests import tiers
 from tff_adaptive.lab.commands import command_line
 
 _TASK = """
-import collections
-import numpy as np
-import tensorflow as tf
-import tensorflow_federated as tff
-
-
 class Loss(tf.keras.losses.Loss):
   def call(self, y_true, y_pred):
     check = tf.debugging.assert_less(y_true, 3.5, 'a label is too large')
@@ -35,47 +30,31 @@ def sites(first: int = 0, wrong: str = '', own_loss: bool = False):
   ids = 'abcd'
   train = {i: points(7 * (i in wrong)) for i in ids}
   test = {i: points(0) for i in ids}
-  clients = tff.simulation.datasets.TestClientData
-  datasets = tff.simulation.baselines.BaselineTaskDatasets(
-    train_data=clients(train),
-    test_data=clients(test),
-    train_preprocess_fn=lambda d: d.batch(4),
-    eval_preprocess_fn=lambda d: d.batch(4),
-  )
 
-  def model_fn():
+  def model_fn_of(spec):
     outputs = 1 if own_loss else 3
-    return tff.learning.models.from_keras_model(
+    return lambda: tff.learning.models.from_keras_model(
       tf.keras.Sequential([tf.keras.layers.Dense(outputs, input_shape=(3,))]),
       loss=Loss()
       if own_loss
       else tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-      input_spec=datasets.element_type_structure,
+      input_spec=spec,
     )
 
-  return tff.simulation.baselines.BaselineTask(datasets, model_fn)
+  return task_of(train, test, model_fn_of, 4, 4)
 """
 
 
 @pytest.fixture(name='train')
 def train_fixture(tmp_path, monkeypatch):
-  (tmp_path / 'users_sites.py').write_text(_TASK)
-  monkeypatch.syspath_prepend(str(tmp_path))
+  own_tasks.add(tmp_path, monkeypatch, 'users_sites', _TASK)
 
   def train(*flags):
-    return command_line.main(
-      [
-        '--task=users_sites:sites',
-        '--algorithm=fedavg',
-        '--client_optimizer=sgd',
-        '--client_learning_rate=0.1',
-        '--clients_per_round=4',
-        '--total_rounds=2',
-        f'--root_output_dir={tmp_path}',
-        '--experiment_name=run',
-        *flags,
-      ]
-    )
+    words = ['--task=users_sites:sites', '--algorithm=fedavg']
+    words += ['--client_optimizer=sgd', '--client_learning_rate=0.1']
+    words += ['--clients_per_round=4', '--total_rounds=2']
+    words += [f'--root_output_dir={tmp_path}', '--experiment_name=run']
+    return command_line.main([*words, *flags])
 
   return train
 
@@ -92,15 +71,8 @@ def test_clients_with_labels_out_of_range_are_left_out(
   assert f'{len(wrong)} of 4 clients raise an error' in said
   assert all(repr(client) in said for client in wrong)
   assert ('label value of' in said) == (not more)
-  assert (
-    train(
-      f'--sites_wrong={wrong}',
-      *more,
-      '--max_rejected_clients=0',
-      '--experiment_name=strict',
-    )
-    == 1
-  )
+  strict = ['--max_rejected_clients=0', '--experiment_name=strict']
+  assert train(f'--sites_wrong={wrong}', *more, *strict) == 1
 
 
 def test_labels_that_begin_at_1_get_the_sentence(train, capsys):
@@ -115,12 +87,9 @@ def test_labels_that_begin_at_1_get_the_sentence(train, capsys):
 
 def test_centralized_training_says_so_in_a_sentence(train, tmp_path, capsys):
   del train  # It has made the task.
-  told = [
-    '--task=users_sites:sites',
-    '--sites_wrong=c',
-    '--clients_per_round=4',
-  ]
-  told += ['--algorithm=centralized', f'--root_output_dir={tmp_path}']
+  told = ['--task=users_sites:sites', '--sites_wrong=c']
+  told += ['--clients_per_round=4', '--algorithm=centralized']
+  told += [f'--root_output_dir={tmp_path}']
   assert command_line.main(told) == 1
   said = capsys.readouterr()
   assert re.search('Round . cannot be trained: .*label value of', said.err)

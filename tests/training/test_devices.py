@@ -31,9 +31,7 @@ def test_a_median_link_and_a_mean_phone(name, kind):
     seconds_per_step=figures.seconds_per_step,
     gradients=algorithms.resolve(name).gradients_per_step,
     link=system_model.Link(
-      figures.link.mbit_down,
-      figures.link.mbit_up,
-      latency=figures.link.latency,
+      figures.link.mbit_down, figures.link.mbit_up, latency=figures.link.latency
     ),
   )
   model.carry(down, up)
@@ -44,8 +42,7 @@ def test_a_median_link_and_a_mean_phone(name, kind):
 def test_links_are_spread_around_their_medians():
   clients = [f'client {i}' for i in range(4000)]
   model = system_model.ClientSystemModel(
-    seed=3,
-    link=system_model.Link(mbit_down=8.0, spread_down=0.5, latency=2.0),
+    seed=3, link=system_model.Link(mbit_down=8.0, spread_down=0.5, latency=2.0)
   )
   model.carry(1_000_000, 1_000_000)
   assert model.timed and not model.per_step

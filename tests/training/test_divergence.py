@@ -20,21 +20,11 @@ def prices_fixture(tmp_path, monkeypatch):
   (tmp_path / 'prices.csv').write_text('\n'.join(['x,label,client', *rows]))
 
   def train(rate, *arguments, rounds=30):
-    return main.main(
-      [
-        '--task=table',
-        '--table_path=prices.csv',
-        '--table_target=number',
-        '--algorithm=fedavg',
-        '--client_optimizer=sgd',
-        f'--client_learning_rate={rate}',
-        f'--total_rounds={rounds}',
-        '--rounds_per_eval=100',
-        '--clients_per_round=2',
-        '--experiment_name=run',
-        *arguments,
-      ]
-    )
+    words = ['--task=table', '--table_path=prices.csv', '--algorithm=fedavg']
+    words += ['--table_target=number', '--client_optimizer=sgd']
+    words += [f'--client_learning_rate={rate}', f'--total_rounds={rounds}']
+    words += ['--rounds_per_eval=100', '--clients_per_round=2']
+    return main.main([*words, '--experiment_name=run', *arguments])
 
   return train
 

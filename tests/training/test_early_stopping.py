@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from tests import runs
 from tff_adaptive import errors
-from tff_adaptive.lab.flags import parsing
 from tff_adaptive.lab.recording import hooks
 from tff_adaptive.lab.training.loop import early_stopping
 
@@ -56,7 +56,7 @@ def test_a_metric_that_there_is_not(asked):
 )
 def test_a_target_is_a_name_and_a_number(text):
   with pytest.raises(errors.SettingsError, match='must be NAME:VALUE'):
-    parsing.Flags().parse([f'--target_metric={text}'])
+    runs.parse(f'--target_metric={text}')
 
 
 def ended(goal, values, patience=None):

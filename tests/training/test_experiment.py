@@ -2,26 +2,24 @@
 
 import collections
 import json
-import signal
 
 import numpy as np
 import pytest
 import tensorflow_federated as tff
 
 from tests import recorded
+from tests import runs
 from tff_adaptive import errors
 from tff_adaptive import parameters
 from tff_adaptive import training
 from tff_adaptive.algorithms import building
 from tff_adaptive.algorithms import configuration as configuration_lib
 from tff_adaptive.lab.commands import train as command
-from tff_adaptive.lab.flags import parsing as flags
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.recording import hooks
 from tff_adaptive.lab.recording import tables
 from tff_adaptive.lab.training import experiment as train
 from tff_adaptive.lab.training.loop import loop
-from tff_adaptive.lab.training.loop import rounds
 from tff_adaptive.lab.training.loop import stopping
 
 pytestmark = pytest.mark.usefixtures('undrawn')
@@ -31,30 +29,13 @@ _SMALL = ['--task=table']
 
 
 def settings_of(folder, *arguments):
-  return (
-    flags.Flags()
-    .parse(
-      [
-        '--data=synthetic',
-        '--total_rounds=4',
-        '--clients_per_round=3',
-        '--rounds_per_eval=2',
-        '--rounds_per_checkpoint=2',
-        f'--root_output_dir={folder}',
-        '--experiment_name=run',
-        *arguments,
-      ]
-    )
-    .settings
-  )
+  usual = ['--data=synthetic', '--total_rounds=4', '--clients_per_round=3']
+  usual += ['--rounds_per_eval=2', '--rounds_per_checkpoint=2']
+  return runs.settings_of(folder, *usual, *arguments)
 
 
 def table(settings):
   return recorded.rows(settings.folder)
-
-
-def quiet(_):
-  pass
 
 
 def test_a_resumed_run_has_the_same_summary(tmp_path):
@@ -69,37 +50,17 @@ def test_a_resumed_run_has_the_same_summary(tmp_path):
   assert command.summary(read, folder) == text
 
 
-@pytest.fixture(name='stop_in_round')
-def stop_in_round_fixture(monkeypatch):
-  """Stops the next run in a round, as a signal would."""
-
-  def stop(number):
-    original = rounds.LearningRounds.run
-    calls = []
-
-    def run(self, cohort, datasets):
-      calls.append(cohort)
-      if len(calls) == number:
-        monkeypatch.setattr(rounds.LearningRounds, 'run', original)
-        raise stopping.Stopped(signal.SIGTERM)
-      return original(self, cohort, datasets)
-
-    monkeypatch.setattr(rounds.LearningRounds, 'run', run)
-
-  return stop
-
-
 @pytest.mark.exhaustive
 @pytest.mark.usefixtures('pictures')
 def test_default_experiment_stopped_and_resumed(tmp_path, stop_in_round):
   whole = settings_of(tmp_path / 'whole', '--record_step_sizes')
-  train.run(whole, say=quiet)
+  runs.train(whole)
   parts = settings_of(tmp_path / 'parts', '--record_step_sizes')
   stop_in_round(4)
   with pytest.raises(stopping.Stopped):
-    train.run(parts, say=quiet)
+    runs.train(parts)
   assert train.prepare(parts) is None
-  result = train.run(parts, say=quiet)
+  result = runs.train(parts)
   assert result.resumed_from == 3
   assert table(parts) == table(whole)
   by_client, again = (
@@ -117,15 +78,9 @@ def test_default_experiment_stopped_and_resumed(tmp_path, stop_in_round):
     mean = np.average([float(r['mean']) for r in own], weights=steps)
     assert mean == pytest.approx(float(row['step_size/mean']), rel=1e-5)
   for column in (
-    'train/loss',
-    'train/sparse_categorical_accuracy',
-    'step_size/mean',
-    'step_size/min',
-    'step_size/max',
-    'bytes_down',
-    'bytes_up',
-    'clients/rejected',
-    'update/norm',
+    *('train/loss', 'train/sparse_categorical_accuracy', 'step_size/mean'),
+    *('step_size/min', 'step_size/max', 'bytes_down', 'bytes_up'),
+    *('clients/rejected', 'update/norm'),
   ):
     assert rows[1][column] != '', column
   assert rows[1]['clients/count'] == '3'
@@ -177,11 +132,11 @@ def test_whatever_is_kept_is_resumed(tmp_path, stop_in_round, arguments):
     )
     for name in ('whole', 'parts')
   )
-  train.run(whole, say=quiet)
+  runs.train(whole)
   stop_in_round(4)
   with pytest.raises(stopping.Stopped):
-    train.run(parts, say=quiet)
-  assert train.run(parts, say=quiet).resumed_from == 3
+    runs.train(parts)
+  assert runs.train(parts).resumed_from == 3
   assert table(parts) == table(whole)
 
 
@@ -274,7 +229,7 @@ def test_a_run_from_python(tmp_path):
   words = ['--task=digits', '--data=synthetic', '--algorithm=fedadam']
   words += ['--client_learning_rate=0.05', '--beta_1=0.8']
   words += ['--digits_alpha=2', '--total_rounds=2', '--clients_per_round=3']
-  assert flags.Flags().parse(words).settings.identity == settings.identity
+  assert runs.parse(*words).identity == settings.identity
 
 
 @pytest.mark.parametrize(
@@ -331,7 +286,7 @@ def test_one_plan_and_one_of_everything_a_run(tmp_path, monkeypatch):
     '--algorithm=fedadam',
     f'--client_learning_rate={rate}',
   )
-  train.run(settings, say=quiet)
+  runs.train(settings)
   once = ('check', 'resolve', 'build_components', 'build_sgdm')
   assert counts == dict.fromkeys(once, 1)
 

@@ -108,17 +108,10 @@ def test_what_is_recorded(train, tmp_path):
   rows = recorded.rows(tmp_path)
   assert [row['round'] for row in rows] == [str(r) for r in range(_ROUNDS + 1)]
   assert list(rows[0]) == [
-    'round',
-    'train/loss',
-    'train/num_examples',
-    'validation/loss',
-    'validation/sparse_categorical_accuracy',
-    'validation/num_examples',
-    'test/loss',
-    'test/sparse_categorical_accuracy',
-    'test/num_examples',
-    'bytes_down',
-    'bytes_up',
+    *('round', 'train/loss', 'train/num_examples', 'validation/loss'),
+    *('validation/sparse_categorical_accuracy', 'validation/num_examples'),
+    *('test/loss', 'test/sparse_categorical_accuracy', 'test/num_examples'),
+    *('bytes_down', 'bytes_up'),
   ]
   evaluated = [int(r['round']) for r in rows if r['validation/loss']]
   assert evaluated == [0, 2, 4, 6, 7]
@@ -130,12 +123,7 @@ def test_what_is_recorded(train, tmp_path):
   losses = [float(r['validation/loss']) for r in rows if r['validation/loss']]
   assert losses[-1] < 0.8 * losses[0]
   names = {p.name for p in tmp_path.iterdir()}
-  assert names == {
-    '.lock',
-    'checkpoints',
-    'metrics.csv',
-    'tensorboard',
-  }
+  assert names == {'.lock', 'checkpoints', 'metrics.csv', 'tensorboard'}
   saved = sorted(p.name for p in (tmp_path / 'checkpoints').iterdir())
   assert saved == [
     f'{name}.safetensors'

@@ -5,16 +5,11 @@ import re
 
 import pytest
 
+from tests import own_tasks
 from tests import recorded
 from tff_adaptive.lab.commands import command_line
 
 _TASK = """
-import collections
-import numpy as np
-import tensorflow as tf
-import tensorflow_federated as tff
-
-
 class Own(tf.keras.metrics.Mean):
   def update_state(self, y_true, y_pred, sample_weight=None):
     super().update_state(tf.abs(y_true - y_pred))
@@ -30,53 +25,34 @@ def slopes(metric: str = 'mae', kind: str = 'mae'):
     x = rng.normal(size=[20, 2]).astype(np.float32)
     return collections.OrderedDict(x=x, y=x.sum(1, keepdims=True))
 
-  data = tff.simulation.datasets.TestClientData(
-    {f'c{i}': points() for i in range(3)}
-  )
-  datasets = tff.simulation.baselines.BaselineTaskDatasets(
-    train_data=data,
-    test_data=data,
-    train_preprocess_fn=lambda d: d.batch(10),
-    eval_preprocess_fn=lambda d: d.batch(10),
-  )
-
-  def model_fn():
-    return tff.learning.models.from_keras_model(
+  def model_fn_of(spec):
+    return lambda: tff.learning.models.from_keras_model(
       tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(2,))]),
       loss=tf.keras.losses.MeanSquaredError(),
-      input_spec=datasets.element_type_structure,
+      input_spec=spec,
       metrics=[_KINDS[kind](name=metric)],
     )
 
-  return tff.simulation.baselines.BaselineTask(datasets, model_fn)
+  clients = {f'c{i}': points() for i in range(3)}
+  return task_of(clients, clients, model_fn_of)
 """
 
 
 _OWN = '--task=users_slopes:slopes'
+_MINE = ['--slopes_kind=own', '--slopes_metric=mine']
 
 
 @pytest.fixture(autouse=True)
 def _task(tmp_path, monkeypatch):
-  (tmp_path / 'users_slopes.py').write_text(_TASK)
-  monkeypatch.syspath_prepend(str(tmp_path))
+  own_tasks.add(tmp_path, monkeypatch, 'users_slopes', _TASK)
   monkeypatch.chdir(tmp_path)
 
 
 def _train(name, *flags):
-  return command_line.main(
-    [
-      _OWN,
-      '--algorithm=fedavg',
-      '--client_optimizer=sgd',
-      '--client_learning_rate=0.02',
-      '--clients_per_round=3',
-      '--total_rounds=5',
-      '--rounds_per_eval=1',
-      '--root_output_dir=runs',
-      f'--experiment_name={name}',
-      *flags,
-    ]
-  )
+  words = [_OWN, '--algorithm=fedavg', '--client_optimizer=sgd']
+  words += ['--client_learning_rate=0.02', '--clients_per_round=3']
+  words += ['--total_rounds=5', '--rounds_per_eval=1', '--root_output_dir=runs']
+  return command_line.main([*words, f'--experiment_name={name}', *flags])
 
 
 def _best(folder):
@@ -90,14 +66,9 @@ def _best(folder):
   [
     ['--slopes_metric=mae'],
     ['--slopes_metric=closeness_accuracy'],
-    ['--slopes_metric=mine', '--slopes_kind=own'],
-    ['--slopes_kind=own', '--slopes_metric=mine', '--target_metric=mine:min'],
-    [
-      '--slopes_kind=own',
-      '--slopes_metric=mine',
-      '--metric_direction=mine:min',
-      '--patience=2',
-    ],
+    _MINE,
+    [*_MINE, '--target_metric=mine:min'],
+    [*_MINE, '--metric_direction=mine:min', '--patience=2'],
   ],
 )
 def test_the_best_round_is_the_last_of_falling_errors(tmp_path, flags):
@@ -111,18 +82,17 @@ def test_the_best_round_is_the_last_of_falling_errors(tmp_path, flags):
 
 
 def test_a_direction_that_is_not_known_is_asked_for(tmp_path, capsys):
-  own = ['--slopes_kind=own', '--slopes_metric=mine']
   for flags in (['--patience=2'], ['--target_metric=mine:0.1']):
-    assert _train('run', *own, *flags) == 2
+    assert _train('run', *_MINE, *flags) == 2
     assert '--metric_direction=mine:max or' in capsys.readouterr().err
   assert not (tmp_path / 'runs' / 'run' / 'metrics.csv').exists()
   for seed in (1, 2):
-    assert _train(f'run_{seed}', *own, f'--seed={seed}') == 0
+    assert _train(f'run_{seed}', *_MINE, f'--seed={seed}') == 0
   assert 'best round is that of the lowest loss' in capsys.readouterr().out
   assert command_line.main(['report', 'runs']) == 2
   assert '--metric_direction=mine:max or' in capsys.readouterr().err
   rate = '--client_learning_rate=0.1'
-  assert _train('faster', *own, rate, '--metric_direction=mine:min') == 0
+  assert _train('faster', *_MINE, rate, '--metric_direction=mine:min') == 0
   capsys.readouterr()
   for direction, best in (('max', 'run_1'), ('min', 'faster')):
     command = ['compare', 'runs/run_1', 'runs/faster']

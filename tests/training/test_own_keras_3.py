@@ -17,16 +17,8 @@ from tff_adaptive.lab.training import keras_files
 
 pytestmark = pytest.mark.usefixtures('undrawn')
 
-_MODULE = '''
-import collections
-
+_MODULE = """
 import keras
-import numpy as np
-import tensorflow as tf
-import tensorflow_federated as tff
-
-from tff_adaptive import models
-from tff_adaptive import parameters
 
 
 def net(input_shape, num_classes):
@@ -42,33 +34,7 @@ def net(input_shape, num_classes):
 
 def unbuilt(num_classes):
   return keras.Sequential([keras.layers.Dense(num_classes)])
-
-
-def sites():
-  """Points of two classes."""
-  rng = np.random.default_rng(0)
-
-  def points():
-    x = rng.normal(size=[16, 3]).astype(np.float32)
-    return collections.OrderedDict(x=x, y=(x.sum(1) > 0).astype(np.int32))
-
-  data = tff.simulation.datasets.TestClientData
-  datasets = tff.simulation.baselines.BaselineTaskDatasets(
-    train_data=data({f'site_{i}': points() for i in range(4)}),
-    test_data=data({f'site_{i}': points() for i in range(4)}),
-    train_preprocess_fn=lambda dataset: dataset.batch(8),
-    eval_preprocess_fn=lambda dataset: dataset.batch(16),
-  )
-  return tff.simulation.baselines.BaselineTask(
-    datasets,
-    models.model_fn(
-      lambda: net((3,), 2),
-      loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-      metrics=['accuracy'],
-      input_spec=datasets.element_type_structure,
-    ),
-  )
-'''
+"""
 
 
 @pytest.fixture(name='settings')
@@ -80,20 +46,11 @@ def _settings(tmp_path, monkeypatch):
   monkeypatch.syspath_prepend(tmp_path)
 
   def settings(name, **more):
-    of_table = dict(task='table', data='synthetic', model='own_keras_3:net')
-    return training.settings(
-      **{
-        **(of_table if 'task' not in more else {}),
-        'algorithm': 'fedavg',
-        'client_learning_rate': 0.1,
-        'clients_per_round': 3,
-        'total_rounds': 1,
-        'rounds_per_eval': 1,
-        'root_output_dir': str(tmp_path),
-        'experiment_name': name,
-        **more,
-      }
-    )
+    usual = dict(task='table', data='synthetic', model='own_keras_3:net')
+    usual |= dict(algorithm='fedavg', client_learning_rate=0.1, total_rounds=1)
+    usual |= dict(clients_per_round=3, rounds_per_eval=1)
+    usual |= dict(root_output_dir=str(tmp_path), experiment_name=name)
+    return training.settings(**(usual | more))
 
   return settings
 
@@ -153,10 +110,7 @@ def test_a_given_model_that_keras_cannot_copy_is_not_exported():
 def test_a_run_and_what_follows(settings, tmp_path):
   keras = pytest.importorskip('keras')
   first = settings(
-    'first',
-    freeze='dense/bias',
-    evaluate_clients='2',
-    finetune_epochs=1,
+    'first', freeze='dense/bias', evaluate_clients='2', finetune_epochs=1
   )
   rows = run(first)
   assert float(rows[-1]['train/loss']) > 0
@@ -219,15 +173,11 @@ def test_a_run_and_what_follows(settings, tmp_path):
 def test_what_is_refused(settings, monkeypatch):
   for more, words in (
     ({'model': 'own_keras_3:unbuilt'}, 'got no shape yet'),
-    (
-      {'lora_rank': 2, 'lora_targets': 'x'},
-      '--lora_targets=x matches none of',
-    ),
+    ({'lora_rank': 2, 'lora_targets': 'x'}, '--lora_targets=x matches none of'),
     ({'lora_rank': 2, 'lora_targets': 'dense/bias'}, 'no dense or attention'),
   ):
-    table = dict(task='table', data='synthetic', model='own_keras_3:net')
     with pytest.raises(errors.SettingsError, match=words):
-      experiment.create_task(settings('none', **{**table, **more}))
+      experiment.create_task(settings('none', **more))
   for more, words in (
     ({'lora_rule': 'ffa'}, 'would be ignored without .lora_rank'),
     (

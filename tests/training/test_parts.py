@@ -1,7 +1,6 @@
 """Runs that end early, go on, start elsewhere, or train only a part."""
 
 import json
-import signal
 
 import numpy as np
 import pytest
@@ -9,9 +8,9 @@ import tensorflow as tf
 
 import tasks
 from tests import recorded
+from tests import runs
 from tff_adaptive import errors
 from tff_adaptive.lab.commands import export
-from tff_adaptive.lab.flags import parsing
 from tff_adaptive.lab.recording import checkpoints
 from tff_adaptive.lab.recording import files
 from tff_adaptive.lab.training import experiment
@@ -19,7 +18,6 @@ from tff_adaptive.lab.training import initial_weights
 from tff_adaptive.lab.training.data import batches
 from tff_adaptive.lab.training.data import datasets as data
 from tff_adaptive.lab.training.evaluation import evaluator as evaluation
-from tff_adaptive.lab.training.loop import rounds
 from tff_adaptive.lab.training.loop import stopping
 
 pytestmark = pytest.mark.usefixtures('undrawn')
@@ -28,29 +26,14 @@ pytestmark = pytest.mark.usefixtures('undrawn')
 _SMALL = ['--task=quadratic', '--clients_per_round=2']
 
 
-def settings_of(folder, *arguments, name='run'):
-  return (
-    parsing.Flags()
-    .parse(
-      [
-        '--data=synthetic',
-        '--algorithm=fedavg',
-        '--client_optimizer=sgd',
-        '--total_rounds=4',
-        '--clients_per_round=3',
-        '--rounds_per_eval=1',
-        '--rounds_per_checkpoint=2',
-        f'--root_output_dir={folder}',
-        f'--experiment_name={name}',
-        *arguments,
-      ]
-    )
-    .settings
-  )
+run = runs.train
 
 
-def run(settings):
-  return experiment.run(settings, say=lambda _: None)
+def settings_of(folder, *arguments, **name):
+  usual = ['--data=synthetic', '--algorithm=fedavg', '--client_optimizer=sgd']
+  usual += ['--total_rounds=4', '--clients_per_round=3', '--rounds_per_eval=1']
+  usual += ['--rounds_per_checkpoint=2']
+  return runs.settings_of(folder, *usual, *arguments, **name)
 
 
 def last_state(settings):
@@ -147,7 +130,7 @@ def test_a_metric_that_there_is_not_is_told_before_anything_is_written(
 
 
 @pytest.mark.exhaustive
-def test_an_average_that_is_resumed_and_exported(tmp_path, monkeypatch):
+def test_an_average_that_is_resumed_and_exported(tmp_path, stop_in_round):
   arguments = ['--task=table', '--ema_decay=0.7']
   arguments += ['--target_metric=ema/accuracy:1.1']
   whole = settings_of(tmp_path, *arguments, name='whole')
@@ -155,19 +138,10 @@ def test_an_average_that_is_resumed_and_exported(tmp_path, monkeypatch):
   assert rows[0]['ema/loss'] == rows[0]['validation/loss']
   assert rows[-1]['ema/loss'] != rows[-1]['validation/loss']
   assert rows[-1]['test_ema/loss'] and not rows[0].get('test_ema/loss')
-  original, calls = rounds.LearningRounds.run, []
-
-  def stop(self, cohort, datasets):
-    calls.append(cohort)
-    if len(calls) == 4:
-      raise stopping.Stopped(signal.SIGTERM)
-    return original(self, cohort, datasets)
-
-  monkeypatch.setattr(rounds.LearningRounds, 'run', stop)
+  stop_in_round(4)
   parts = settings_of(tmp_path, *arguments, name='parts')
   with pytest.raises(stopping.Stopped):
     run(parts)
-  monkeypatch.undo()
   assert run(parts).resumed_from == 3
   assert recorded.rows(parts.folder) == recorded.rows(whole.folder)
   assert kept_best(parts) == kept_best(whole) != []
@@ -285,10 +259,7 @@ def test_frozen_variables_stay_where_they_start(tmp_path):
 @pytest.mark.parametrize(
   'pattern, words',
   [
-    (
-      'lstm*',
-      '--freeze=lstm. matches none of the trained .* conv2d/kernel, ',
-    ),
+    ('lstm*', '--freeze=lstm. matches none of the trained .* conv2d/kernel, '),
     ('*', '--freeze=. leaves no variable to train'),
     ('dense/bias,x', '--freeze=x matches none'),
   ],
@@ -372,12 +343,8 @@ def test_the_best_round_by_the_measure_that_was_asked_for_last(
 
 @pytest.mark.exhaustive
 def test_the_folder_states_the_privacy_of_all_rounds(tmp_path):
-  private = [
-    '--dp_noise_multiplier=1',
-    '--dp_clip_norm=1',
-    '--dp_delta=0.01',
-    '--validation_split=test',
-  ]
+  private = ['--dp_noise_multiplier=1', '--dp_clip_norm=1']
+  private += ['--dp_delta=0.01', '--validation_split=test']
   run(settings_of(tmp_path, *private, '--total_rounds=1'))
   longer = settings_of(tmp_path, *private, '--total_rounds=2')
   rows = run(longer).rows

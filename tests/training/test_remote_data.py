@@ -1,12 +1,9 @@
 """Training data that are read where clients train."""
 
 import functools
-import pathlib
 import pickle
 import signal
 import socket
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -15,36 +12,23 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tests import programs
 from tests import ray_nodes as nodes
 from tests import recorded
+from tests import runs
 from tff_adaptive import errors
 from tff_adaptive import runtime
-from tff_adaptive.lab.flags import parsing as flags
 from tff_adaptive.lab.training import experiment
 from tff_adaptive.lab.training import reuse
 from tff_adaptive.lab.training.data import remote_data
-
-_ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.usefixtures('undrawn')
 
 
 def _settings(folder, name, *more):
-  return (
-    flags.Flags()
-    .parse(
-      [
-        '--data=synthetic',
-        '--total_rounds=4',
-        '--clients_per_round=5',
-        '--rounds_per_eval=2',
-        f'--root_output_dir={folder}',
-        f'--experiment_name={name}',
-        *more,
-      ]
-    )
-    .settings
-  )
+  usual = ['--data=synthetic', '--total_rounds=4', '--clients_per_round=5']
+  usual += ['--rounds_per_eval=2']
+  return runs.settings_of(folder, *usual, *more, name=name)
 
 
 def _clients(settings, make=experiment.training_data):
@@ -93,10 +77,8 @@ def _assert_same_rows(ours, theirs):
   [
     ['--client_optimizer=sgd', '--client_learning_rate=0.1'],
     [
-      '--algorithm=moon',
-      '--asynchronous',
+      *('--algorithm=moon', '--asynchronous', '--concurrency=8'),
       '--client_seconds_per_example=1',
-      '--concurrency=8',
     ],
     ['--algorithm=centralized'],
   ],
@@ -105,7 +87,7 @@ def test_a_run_on_a_cluster_has_the_rows_of_one_here(address, tmp_path, more):
   cluster = _settings(tmp_path, 'cluster', '--runtime=ray', address, *more)
   alone = _settings(tmp_path, 'alone', *more)
   for settings in (cluster, alone):
-    experiment.run(settings, say=lambda _: None)
+    runs.train(settings)
   _assert_same_rows(cluster, alone)
 
 
@@ -162,25 +144,11 @@ class _Run:
   def __init__(self, root, name, *more):
     self.folder = root / name
     self._log = root / f'{name}.log'
-    with open(self._log, 'w', encoding='utf-8') as log:
-      self.process = subprocess.Popen(
-        [
-          sys.executable,
-          'main.py',
-          '--data=synthetic',
-          '--client_optimizer=sgd',
-          '--client_learning_rate=0.1',
-          '--total_rounds=60',
-          '--clients_per_round=20',
-          '--rounds_per_eval=20',
-          f'--root_output_dir={root}',
-          f'--experiment_name={name}',
-          *more,
-        ],
-        cwd=_ROOT,
-        stdout=log,
-        stderr=log,
-      )
+    words = ['main.py', '--data=synthetic', '--client_optimizer=sgd']
+    words += ['--client_learning_rate=0.1', '--total_rounds=60']
+    words += ['--clients_per_round=20', '--rounds_per_eval=20']
+    words += [f'--root_output_dir={root}', f'--experiment_name={name}', *more]
+    self.process = programs.start(self._log, *words, cwd=programs.ROOT)
 
   @property
   def said(self):

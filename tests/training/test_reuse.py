@@ -149,9 +149,7 @@ def test_every_methods_shared_round_gives_the_same_bits(method, tmp_path):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
-  'adapts',
-  [True, False],
-  ids=['adaptive clipping', 'fixed clipping'],
+  'adapts', [True, False], ids=['adaptive clipping', 'fixed clipping']
 )
 def test_private_runs_share_their_round(adapts, tmp_path):
   numbers = dict(
@@ -160,9 +158,7 @@ def test_private_runs_share_their_round(adapts, tmp_path):
   usual = dict(dp_clip_norm=1.0, dp_noise_multiplier=0.25, seed=8)
   if adapts:
     numbers |= dict(
-      dp_adaptive_clipping=True,
-      dp_clip_quantile=0.7,
-      dp_clip_learning_rate=0.4,
+      dp_adaptive_clipping=True, dp_clip_quantile=0.7, dp_clip_learning_rate=0.4
     )
     usual |= dict(dp_adaptive_clipping=True)
   run = lambda name, more: _metrics(tmp_path, name, 'fedavg', **more)

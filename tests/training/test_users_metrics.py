@@ -3,16 +3,13 @@
 import numpy as np
 import pytest
 
+from tests import own_tasks
 from tests import recorded
 from tests import tiers
 from tff_adaptive.lab.commands import command_line
 
 _TASK = '''
-import collections
 import keras
-import numpy as np
-import tensorflow as tf
-import tensorflow_federated as tff
 from tff_adaptive import models
 
 
@@ -81,15 +78,6 @@ def shares(metric: str = 'own'):
     y = np.eye(3, dtype=np.float32)[x.argmax(axis=1)]
     return collections.OrderedDict(x=x, y=y)
 
-  data = tff.simulation.datasets.TestClientData(
-    {f'c{i}': points() for i in range(3)}
-  )
-  datasets = tff.simulation.baselines.BaselineTaskDatasets(
-    train_data=data,
-    test_data=data,
-    train_preprocess_fn=lambda d: d.batch(10),
-    eval_preprocess_fn=lambda d: d.batch(7),
-  )
   version, made = _METRICS[metric]
   if version == 2:
     loss = tf.keras.losses.CategoricalCrossentropy()
@@ -106,45 +94,28 @@ def shares(metric: str = 'own'):
         [keras.layers.Input((3,)), keras.layers.Dense(3, 'softmax')]
       )
 
-  # As TFF has it, without this project.
-  if metric in ('precision', 'largest', 'f1_tff'):
-
-    def model_fn():
-      return tff.learning.models.from_keras_model(
-        build(),
-        loss=loss,
-        input_spec=datasets.element_type_structure,
-        metrics=[made()],
-      )
-  else:
-    model_fn = models.model_fn(
-      build,
-      loss=loss,
-      input_spec=datasets.element_type_structure,
-      metrics=[made],
+  def model_fn_of(spec):
+    given = dict(loss=loss, input_spec=spec)
+    if metric not in ('precision', 'largest', 'f1_tff'):
+      return models.model_fn(build, metrics=[made], **given)
+    # As TFF has it, without this project.
+    return lambda: tff.learning.models.from_keras_model(
+      build(), metrics=[made()], **given
     )
-  return tff.simulation.baselines.BaselineTask(datasets, model_fn)
+
+  clients = {f'c{i}': points() for i in range(3)}
+  return task_of(clients, clients, model_fn_of, test_batch=7)
 '''
 
 
 def _train(tmp_path, monkeypatch, metric, ending=0):
-  (tmp_path / 'users_shares.py').write_text(_TASK)
-  monkeypatch.syspath_prepend(str(tmp_path))
-  code = command_line.main(
-    [
-      '--task=users_shares:shares',
-      f'--shares_metric={metric}',
-      '--algorithm=fedavg',
-      '--client_optimizer=sgd',
-      '--client_learning_rate=0.1',
-      '--clients_per_round=3',
-      '--total_rounds=2',
-      '--rounds_per_eval=1',
-      '--validation_split=test',
-      f'--root_output_dir={tmp_path}',
-      '--experiment_name=run',
-    ]
-  )
+  own_tasks.add(tmp_path, monkeypatch, 'users_shares', _TASK)
+  words = ['--task=users_shares:shares', f'--shares_metric={metric}']
+  words += ['--algorithm=fedavg', '--client_optimizer=sgd']
+  words += ['--client_learning_rate=0.1', '--clients_per_round=3']
+  words += ['--total_rounds=2', '--rounds_per_eval=1']
+  words += ['--validation_split=test', f'--root_output_dir={tmp_path}']
+  code = command_line.main([*words, '--experiment_name=run'])
   assert code == ending
   return recorded.rows(tmp_path / 'run') if not code else []
 

@@ -5,8 +5,8 @@ import pytest
 
 import tasks
 from tasks import client_data
+from tests import runs
 from tff_adaptive import errors
-from tff_adaptive.lab.flags import parsing
 from tff_adaptive.lab.training import experiment
 from tff_adaptive.lab.training.data import datasets as data
 from tff_adaptive.lab.training.evaluation import validation
@@ -21,8 +21,7 @@ def datasets_fixture():
 
 def digits(*words):
   """Settings and the task of a small run, split as they say."""
-  arguments = ['--task=digits', '--data=synthetic', *words]
-  settings = parsing.Flags().parse(arguments).settings
+  settings = runs.parse('--task=digits', '--data=synthetic', *words)
   return settings, experiment.create_task(settings)
 
 
@@ -72,7 +71,7 @@ def test_examples_drawn_anew_are_never_those_of_the_test():
 @pytest.mark.parametrize('name', ['digits', 'emnist_character'])
 def test_clients_are_held_out_of_training(name):
   words = [f'--task={name}', '--data=synthetic', '--validation_split=clients']
-  settings = parsing.Flags().parse(words).settings
+  settings = runs.parse(*words)
   whole = tasks.create(name, data='synthetic').datasets.train_data
   datasets = experiment.create_task(settings).datasets
   left, held_out = datasets.train_data, datasets.validation_data
@@ -113,8 +112,7 @@ def test_the_data_s_own_validation_split(tmp_path):
   for split, count in (('train', 40), ('test', 8), ('validation', 6)):
     rows = '\n'.join(f'{i},{i % 2},c{i % 4}' for i in range(count))
     (tmp_path / f'{split}.csv').write_text(f'x,label,client\n{rows}\n')
-  arguments = ['--task=table', f'--table_path={tmp_path}']
-  settings = parsing.Flags().parse(arguments).settings
+  settings = runs.parse('--task=table', f'--table_path={tmp_path}')
   task = experiment.create_task(settings)
   assert list(map(len, evaluated(settings, task))) == [6, 8]
   assert "data's own split" in validation.describe(settings, task.datasets)
@@ -153,18 +151,16 @@ def test_the_protocol_of_the_papers():
   ],
 )
 def test_what_is_set_apart_unless_told(words, split, share):
-  settings = parsing.Flags().parse(words).settings
-  assert (settings.validation_split, settings.validation_share) == (
-    split,
-    share,
-  )
+  settings = runs.parse(*words)
+  found = (settings.validation_split, settings.validation_share)
+  assert found == (split, share)
   assert settings.identity.get('validation_split', 'test') == split
 
 
 def test_a_share_of_nothing_is_refused():
   words = ['--validation_split=test', '--validation_share=0.5']
   with pytest.raises(errors.SettingsError, match='holds nothing out'):
-    parsing.Flags().parse(words)
+    runs.parse(*words)
 
 
 def drawn(datasets, number, seed=0, num_examples=30):
@@ -218,13 +214,10 @@ def test_no_examples(datasets):
 
 
 def test_the_flag():
-  parse = parsing.Flags().parse
-  usual = parse(['--task=stackoverflow_tag']).settings
+  tags, resampled = '--task=stackoverflow_tag', '--validation_sample=resampled'
+  usual, other = runs.parse(tags), runs.parse(tags, resampled)
   assert 'validation_sample' not in usual.identity
-  other = parse(
-    ['--task=stackoverflow_tag', '--validation_sample=resampled']
-  ).settings
   assert other.identity['validation_sample'] == 'resampled'
   assert other.name != usual.name
   with pytest.raises(errors.SettingsError, match='would be ignored'):
-    parse(['--validation_sample=resampled', '--num_validation_examples=-1'])
+    runs.parse(resampled, '--num_validation_examples=-1')

@@ -18,6 +18,7 @@ from tensorflow_federated.python.core.impl.types import type_conversions
 from tensorflow_federated.python.core.impl.utils import tensorflow_utils
 
 from tff_adaptive.runtime import tff_names
+from tff_adaptive.runtime.graphs import defs
 
 # Nested containers of specs and of tensors, as in `tf.data`.
 ElementSpec: TypeAlias = Any
@@ -236,7 +237,7 @@ def graph_of(dataset: tf.data.Dataset) -> bytes | None:
   """Serializes a dataset; returns `None` if it depends on this process."""
   graph = _serialized(tf.data.experimental.to_variant(dataset), _IGNORE_STATE)
   if graph is None or not _OF_THIS_PROCESS.isdisjoint(
-    node.op for node in _nodes_of(graph)
+    node.op for node in defs.all_nodes(graph)
   ):
     return None
   return graph.SerializeToString()
@@ -267,14 +268,6 @@ def _serialized(
     )
   except tf.errors.OpError:
     return None
-
-
-def _nodes_of(graph: tf.compat.v1.GraphDef) -> list[Any]:
-  """Returns the nodes of a graph and of its functions."""
-  nodes = list(graph.node)
-  for function in graph.library.function:
-    nodes.extend(function.node_def)
-  return nodes
 
 
 # Dataset ops whose elements are a function of their inputs.
@@ -320,7 +313,7 @@ def yields_the_same_each_time(variant: tf.Tensor) -> bool:
   functions = {f.signature.name for f in graph.library.function}
   return all(
     node.op in _DETERMINISTIC or node.op in functions or _is_stateless(node.op)
-    for node in _nodes_of(graph)
+    for node in defs.all_nodes(graph)
   )
 
 

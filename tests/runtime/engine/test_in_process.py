@@ -3,9 +3,6 @@
 import asyncio
 import collections
 import gc
-import pathlib
-import subprocess
-import sys
 import threading
 import time
 import weakref
@@ -20,8 +17,6 @@ from tests.runtime import computations
 from tff_adaptive import runtime
 from tff_adaptive.runtime import tff_functions
 from tff_adaptive.runtime.engine import resources
-
-_ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
 def test_results_do_not_depend_on_the_number_of_threads():
@@ -303,10 +298,7 @@ def test_sequence_intrinsics(context):
   @tff.federated_computation(tff.SequenceType(np.int32))
   def compute(numbers):
     picked = tff.sequence_map(pick, tff.sequence_map(square, numbers))
-    return (
-      tff.sequence_sum(numbers),
-      tff.sequence_reduce(picked, zero(), add),
-    )
+    return (tff.sequence_sum(numbers), tff.sequence_reduce(picked, zero(), add))
 
   assert compute([1, 2, 3]) == (6, 6.0 + 140.0)
 
@@ -372,18 +364,6 @@ def test_works_inside_a_running_event_loop(context):
 
   mapped, mean = asyncio.run(notebook_cell())
   assert mapped[0] == mean
-
-
-def test_import_of_the_package_loads_neither_tensorflow_nor_the_rest():
-  program = (
-    'import sys, tff_adaptive.runtime;'
-    'heavy = {"tensorflow", "tensorflow_federated", "numpy", "grpc", "psutil",'
-    ' "tff_adaptive.parameters", "tff_adaptive.algorithms",'
-    ' "tff_adaptive.optimizers", "tff_adaptive.training"};'
-    'sys.exit(str(heavy & set(sys.modules)) if heavy & set(sys.modules)'
-    ' else 0)'
-  )
-  subprocess.run([sys.executable, '-c', program], cwd=_ROOT, check=True)
 
 
 def test_only_what_the_runtime_returned_goes_back_without_a_copy(context):

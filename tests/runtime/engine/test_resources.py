@@ -1,18 +1,13 @@
 """What clients run on: devices, and as many at once as memory holds."""
 
-import os
-import pathlib
-import subprocess
-import sys
-
 import pytest
 import tensorflow as tf
 
+from tests import programs
 from tff_adaptive import runtime
 from tff_adaptive.runtime import machine
 from tff_adaptive.runtime.engine import resources
 
-_ROOT = pathlib.Path(__file__).resolve().parents[3]
 # Logical devices are fixed once TensorFlow starts: for a process of its own.
 _SPREADING = """
 import collections
@@ -123,16 +118,8 @@ def test_unknown_device_is_refused_with_the_known_ones():
 def test_clients_are_spread_over_the_devices(tmp_path, program, on_one, on_two):
   script = tmp_path / 'program.py'  # AutoGraph needs a file.
   script.write_text(program)
-  done = subprocess.run(
-    [sys.executable, str(script)],
-    cwd=_ROOT,
-    env={**os.environ, 'PYTHONPATH': str(_ROOT)},
-    capture_output=True,
-    text=True,
-    timeout=120,
-    check=False,
-  )
-  assert done.returncode == 0, done.stderr
+  root = programs.ROOT
+  done = programs.run(script, cwd=root, timeout=120, PYTHONPATH=root)
   assert f"{{'CPU:0': {on_one}}}" in done.stdout
   for place, count in enumerate(on_two, start=1):
     assert f"'CPU:{place}': {count}" in done.stdout

@@ -83,8 +83,7 @@ def test_columns_of_other_types(tmp_path):
   alone = tables.read(path, tables.Names('label', features=['grid']))
   assert alone.numbers.shape == (2, 2, 2)
   codes = tables.read(
-    _write(_table(age=[7, 5, 7, 7]), path),
-    tables.Names('label', words=['age']),
+    _write(_table(age=[7, 5, 7, 7]), path), tables.Names('label', words=['age'])
   )
   assert codes.columns[0].words == ('5', '7')
 
@@ -128,8 +127,7 @@ def test_a_folder_of_files_is_a_folder_of_clients(tmp_path):
     table.rename_columns(['age', 'sort', 'label']), pieces / 'train-2.parquet'
   )
   with pytest.raises(
-    data_files.DataError,
-    match=r"column 'kind', which train-2\.parquet has not",
+    data_files.DataError, match=r"column 'kind', which train-2\.parquet has not"
   ):
     tables.read(pieces, _NAMES)
 

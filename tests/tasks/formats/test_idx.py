@@ -42,8 +42,7 @@ def test_plain_and_compressed_files_are_read(tmp_path):
 
 def test_a_missing_file_is_named(tmp_path):
   with pytest.raises(
-    data_files.DataError,
-    match=r'no file .*train-images-idx3-ubyte\[.gz\]. Get',
+    data_files.DataError, match=r'no file .*train-images-idx3-ubyte\[.gz\]. Get'
   ):
     _read_pair(tmp_path)
 

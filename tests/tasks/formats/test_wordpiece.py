@@ -6,19 +6,8 @@ from tasks.formats import data_files
 from tasks.text import text_classification
 
 _VOCABULARY = [
-  '[PAD]',
-  '[UNK]',
-  '[CLS]',
-  '[SEP]',
-  'un',
-  '##aff',
-  '##able',
-  'the',
-  ',',
-  'a',
-  '##b',
-  '##ble',
-  'ab',
+  *('[PAD]', '[UNK]', '[CLS]', '[SEP]', 'un', '##aff', '##able', 'the', ','),
+  *('a', '##b', '##ble', 'ab'),
 ]
 
 
@@ -30,18 +19,7 @@ def _tokens(text, max_length=12):
 
 def test_words_are_lower_case_without_accents():
   assert text_classification.words("Café's 3.5% #1_x\n\tEND") == [
-    'cafe',
-    "'",
-    's',
-    '3',
-    '.',
-    '5',
-    '%',
-    '#',
-    '1',
-    '_',
-    'x',
-    'end',
+    *('cafe', "'", 's', '3', '.', '5', '%', '#', '1', '_', 'x', 'end'),
   ]
 
 

@@ -1,7 +1,6 @@
 """Utilities for `GraphDef` messages."""
 
-import collections
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
 import tensorflow as tf
@@ -45,15 +44,20 @@ def needed_nodes(graph_def: GraphDef, names: Iterable[str]) -> set[str]:
     Names of all nodes that must run, including control dependencies.
   """
   by_name = {node.name: node for node in graph_def.node}
-  needed = set(names)
-  waiting = collections.deque(needed)
+  return reached(names, lambda name: map(node_name, by_name[name].input))
+
+
+def reached(
+  first: Iterable[str], after: Callable[[str], Iterable[str]]
+) -> set[str]:
+  """Returns some names and all that steps lead to from these."""
+  found = set(first)
+  waiting = list(found)
   while waiting:
-    for source in by_name[waiting.popleft()].input:
-      name = node_name(source)
-      if name not in needed:
-        needed.add(name)
-        waiting.append(name)
-  return needed
+    new = set(after(waiting.pop())) - found
+    found |= new
+    waiting += new
+  return found
 
 
 def turn_into_call(

@@ -156,14 +156,10 @@ def frames_of(graph_def: defs.GraphDef) -> set[str]:
   for node in graph_def.node:
     for source in node.input:
       readers[defs.node_name(source)].append(node)
-  waiting = [node for node in graph_def.node if node.op == 'Enter']
-  inside = {node.name for node in waiting}
-  while waiting:
-    for node in readers[waiting.pop().name]:
-      if node.op != 'Exit' and node.name not in inside:
-        inside.add(node.name)
-        waiting.append(node)
-  return inside
+  return defs.reached(
+    [node.name for node in graph_def.node if node.op == 'Enter'],
+    lambda name: [n.name for n in readers[name] if n.op != 'Exit'],
+  )
 
 
 def drop_control_edges_from(

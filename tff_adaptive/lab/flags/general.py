@@ -190,7 +190,7 @@ class AsGiven(parameters.Described):
   """Seed for the sampling of clients; by default 1, in private runs seed."""
 
   seed: parameters.NonNegativeInt = 0
-  """Seed of a run, except of cohorts and of the task's data (--TASK_seed)."""
+  """Seed of a run, except cohorts and data (--TASK_seed)."""
 
   target_epsilon: Optional[parameters.Positive] = None
   """Privacy budget: calibrates the noise multiplier to this epsilon, instead of

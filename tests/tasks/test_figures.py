@@ -113,8 +113,10 @@ def test_numbers_are_drawn_by_tenths(tmp_path, monkeypatch):
   monkeypatch.setattr(
     figures,
     'label_distribution',
-    lambda split, labels, path, title, classes: drawn.update(
-      counts=split.label_counts(labels).tolist(), classes=classes
+    lambda split, labels, path, title, classes, counted: drawn.update(
+      counts=split.label_counts(labels).tolist(),
+      classes=classes,
+      counted=counted,
     ),
   )
   # Standardized, as a table's are; the picture has the table's own unit.
@@ -126,7 +128,7 @@ def test_numbers_are_drawn_by_tenths(tmp_path, monkeypatch):
   figures.draw_partition(data, tmp_path)
   assert drawn['counts'] == [[10] * 5 + [0] * 5, [0] * 5 + [10] * 5]
   assert drawn['classes'][0] == '< -4'
-  assert len(drawn['classes']) == 10
+  assert len(drawn['classes']) == 10 and drawn['counted'] == 'ranges'
 
 
 def test_nothing_is_kept_of_a_data_sets_own_clients(tmp_path):

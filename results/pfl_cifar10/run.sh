@@ -5,7 +5,7 @@
 #   DATA=data PFL=.pfl/bin/python results/pfl_cifar10/run.sh iid
 #   DATA=data PFL=.pfl/bin/python results/pfl_cifar10/run.sh alpha_0.1
 #
-# From the project's folder; 45 minutes and 65 minutes on two cores. PFL is the
+# From the project's folder; 45 minutes and 65 to 80 minutes on two cores. PFL is the
 # Python of an environment with pfl-research (benchmarks/runtime.py); without it
 # only this project trains.
 set -euo pipefail

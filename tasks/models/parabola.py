@@ -54,6 +54,9 @@ class Value(tf.keras.losses.Loss):
 class Distance(tf.keras.metrics.Mean):
   """Metric: distance of the weights from the minimizer."""
 
+  def __init__(self, name: str = 'distance', dtype: Any = None) -> None:
+    super().__init__(name, dtype)
+
   def update_state(
     self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: Any = None
   ) -> Any:

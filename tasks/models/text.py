@@ -148,6 +148,9 @@ class SingleTagLoss(_BatchLoss):
 class SingleTagAccuracy(tf.keras.metrics.SparseCategoricalAccuracy):
   """Top-1 accuracy from logits, over sentences with a known tag."""
 
+  def __init__(self, name: str = 'accuracy', dtype: Optional[tf.DType] = None):
+    super().__init__(name, dtype)
+
   def update_state(
     self, y_true: Any, y_pred: Any, sample_weight: Any = None
   ) -> Any:

@@ -121,7 +121,7 @@ class Quadratics(shared.Options):
         ]
       ),
       loss=parabola.Value,
-      metrics=[functools.partial(parabola.Distance, name='distance')],
+      metrics=[parabola.Distance],
     )
 
 
@@ -239,7 +239,7 @@ class Quadratic(shared.Options):
         ]
       ),
       loss=parabola.Value,
-      metrics=[functools.partial(parabola.Distance, name='distance')],
+      metrics=[parabola.Distance],
     )
 
 

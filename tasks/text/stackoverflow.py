@@ -451,7 +451,7 @@ class StackoverflowTag(shared.Options):
         functools.partial(text_models.Precision, name='precision'),
       ]
       if self.labels == 'multiple'
-      else [functools.partial(text_models.SingleTagAccuracy, name='accuracy')],
+      else [text_models.SingleTagAccuracy],
     )
 
 

@@ -51,8 +51,8 @@ def names(folder):
 def load(folder, shape=(2,)):
   last = max(checkpoints.paths(folder, 'best'), default=0)
   zeros = [np.zeros(shape, np.float32)]
-  number, (array,) = best.load(folder, 'mine', zeros, last)
-  return number, array.tolist()
+  (array,) = best.load(folder, 'mine', zeros, last)
+  return last, array.tolist()
 
 
 def test_the_best_is_kept(tmp_path):

@@ -68,6 +68,7 @@ class Runner:
     self._options = {**sweep_flags.build_options().split([])[0], **options}
     # By whether a workload reads files; others refuse a folder of them.
     self._parsers = {True: grids.Parser(shared), False: grids.Parser({})}
+    self._trials: dict[str, list[dict[str, str]]] = {}
     self.reasons: dict[str, str] = {}
     self.alone: dict[str, str] = {}
 
@@ -115,8 +116,10 @@ class Runner:
     """Returns the flags of a run, as text."""
     flags = workload.flags(UNTUNED_HORIZONS)
     if setting != entries.DEFAULT:
-      trials = self.submission.space.trials(workload.name, workload.rounds)
-      flags = workload.flags() | trials[int(setting)]
+      space, name = self.submission.space, workload.name
+      if name not in self._trials:
+        self._trials[name] = space.trials(name, workload.rounds)
+      flags = workload.flags() | self._trials[name][int(setting)]
     return {
       **flags,
       'algorithm': self.submission.method,

@@ -386,9 +386,9 @@ def _restore(
   round_number, weights = found.round_number, rounds.model_weights()
   if which == 'best':
     weights = tf.nest.map_structure(np.asarray, weights)
-    number = _best_round(folder, round_number)
-    round_number, weights = best.load(
-      folder.checkpoints, folder.identity, weights, number
+    round_number = _best_round(folder, round_number)
+    weights = best.load(
+      folder.checkpoints, folder.identity, weights, round_number
     )
   elif which == 'ema':
     weights = rounds.models('validation')['ema']

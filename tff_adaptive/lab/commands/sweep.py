@@ -30,7 +30,8 @@ def main(arguments: Sequence[str]) -> int:
   found, _ = runs.find(sweep.folder)
   finished = [row for row in rows if row.status == outcomes.FINISHED]
   here = [run.name for run in found if run.finished]
-  if away := sweeps.describe_away(sweep.folder, here):
+  names = [row.name for row in finished]
+  if away := sweeps.describe_away(sweep.folder, names, here):
     print(away)
   print(compare.summary(found, scores.RULES[sweep.select]))
   for row in finished:

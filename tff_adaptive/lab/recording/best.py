@@ -162,9 +162,7 @@ def round_of(
   return number
 
 
-def load(
-  folder: pathlib.Path, run: str, weights: Any, number: int
-) -> tuple[int, Any]:
+def load(folder: pathlib.Path, run: str, weights: Any, number: int) -> Any:
   """Loads the model of the best round.
 
   Args:
@@ -174,7 +172,7 @@ def load(
     number: The best round, as returned by `round_of`.
 
   Returns:
-    The round and the model.
+    The model.
 
   Raises:
     DamagedError: If the file is damaged, or holds another model.
@@ -190,4 +188,4 @@ def load(
   arrays = checkpoints.read(
     found[number], run=run, round_number=number, like=like
   )
-  return number, checkpoints.packed(weights, 'weights', arrays)
+  return checkpoints.packed(weights, 'weights', arrays)

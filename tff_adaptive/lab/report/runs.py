@@ -324,15 +324,20 @@ def find(
   lost: set[pathlib.Path] = set()
   for place in {run.path.resolve().parent for run in found if run.sweep}:
     try:
-      lost |= {place / name for name in sweeps.read_lost(place.parent)}
+      rows = sweeps.read_rows(place.parent)
+      lost |= {
+        place / name for name, status, _ in rows if status in sweeps.LOST
+      }
+      finished = [name for name, status, _ in rows if status == sweeps.FINISHED]
       here = [
         run.name
         for run in found
         if run.finished and run.path.resolve().parent == place
       ]
-      is_whole = folder.resolve() in (place, *place.parents)
-      away = sweeps.describe_away(place.parent, here) if is_whole else ''
-      complaints += [away] if away else []
+      away = sweeps.describe_away(place.parent, finished, here)
+      # Where the whole sweep was looked at.
+      if away and folder.resolve() in (place, *place.parents):
+        complaints.append(away)
     except errors.SettingsError as e:
       complaints.append(str(e))
   return [

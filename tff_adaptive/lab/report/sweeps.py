@@ -22,6 +22,8 @@ FINISHED = 'finished'
 DIVERGED = 'diverged'
 FAILED = 'failed'
 PRUNED = 'pruned'
+# Those of runs that have ended without a result.
+LOST = (DIVERGED, FAILED, PRUNED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,36 +86,12 @@ def read(folder: pathlib.Path) -> Optional[SweepRecord]:
     )
 
 
-def read_unfinished(folder: pathlib.Path) -> list[tuple[str, str, str]]:
-  """Reads name, status and reason of the runs without a result.
+def read_rows(folder: pathlib.Path) -> list[tuple[str, str, str]]:
+  """Reads name, status and reason of a sweep's runs.
 
   Raises:
     SettingsError: If the table is damaged.
   """
-  return [row for row in _rows(folder) if row[1] != FINISHED]
-
-
-def describe_away(folder: pathlib.Path, here: Collection[str]) -> str:
-  """Says how many finished runs a sweep has elsewhere; empty if none.
-
-  Args:
-    folder: The sweep's folder.
-    here: The names of the finished runs whose folders are here.
-
-  Raises:
-    SettingsError: If the table is damaged.
-  """
-  finished = {name for name, status, _ in _rows(folder) if status == FINISHED}
-  if not (away := finished.difference(here)):
-    return ''
-  return (
-    f'{len(away)} of {len(finished)} finished runs of {folder} are not here, '
-    'as on other machines: results.csv has all, tables of means those here.'
-  )
-
-
-def _rows(folder: pathlib.Path) -> list[tuple[str, str, str]]:
-  """Reads name, status and reason of a sweep's runs."""
   path = table_path(folder)
   advice = "the sweep's command writes it anew"
   with files.reading(path, "a sweep's table", advice):
@@ -124,14 +102,28 @@ def _rows(folder: pathlib.Path) -> list[tuple[str, str, str]]:
     return list(found.itertuples(index=False, name=None))
 
 
-def read_lost(folder: pathlib.Path) -> set[str]:
-  """Reads the names of runs that have ended without a result.
+def read_unfinished(folder: pathlib.Path) -> list[tuple[str, str, str]]:
+  """Reads name, status and reason of the runs without a result.
 
   Raises:
     SettingsError: If the table is damaged.
   """
-  return {
-    name
-    for name, status, _ in read_unfinished(folder)
-    if status in (DIVERGED, FAILED, PRUNED)
-  }
+  return [row for row in read_rows(folder) if row[1] != FINISHED]
+
+
+def describe_away(
+  folder: pathlib.Path, finished: Collection[str], here: Collection[str]
+) -> str:
+  """Says how many finished runs a sweep has elsewhere; empty if none.
+
+  Args:
+    folder: The sweep's folder.
+    finished: The names of its finished runs.
+    here: Those of the finished runs whose folders are here.
+  """
+  if not (away := set(finished).difference(here)):
+    return ''
+  return (
+    f'{len(away)} of {len(finished)} finished runs of {folder} are not here, '
+    'as on other machines: results.csv has all, tables of means those here.'
+  )

@@ -258,7 +258,7 @@ class _Workers:
         f'its process was killed {how}, as happens when memory runs out; '
         '--retry_failed repeats it'
       )
-      if not self._study.end_runs_of(process.pid, reason):
+      if not self._study.fail_runs_of(process.pid, reason):
         raise errors.RunError(
           f'A worker process was killed {how} before it started a run.'
         )
@@ -271,4 +271,4 @@ class _Workers:
     for process, _ in self._running.values():
       process.join()
       # For a process that was killed before it could.
-      self._study.end_runs_of(process.pid)
+      self._study.release_runs_of(process.pid)

@@ -427,32 +427,31 @@ class Study:
     """Lets a running trial wait again."""
     self._storage.set_trial_state_values(trial._trial_id, _STATES.WAITING)
 
-  def end_runs_of(self, process: int, reason: str = '') -> bool:
-    """Fails the runs of a process of this machine, or lets them wait again.
+  def release_runs_of(self, process: int) -> None:
+    """Lets the running trials of a process of this machine wait again."""
+    for trial in self._running(process):
+      self._release(trial)
 
-    Args:
-      process: The process' id.
-      reason: Why they failed; if empty, they wait again.
-
-    Returns:
-      Whether it had any.
-    """
-    lost = [
-      row.trial
-      for row in self._rows().values()
-      if row.trial.state == _STATES.RUNNING
-      and row.trial.user_attrs.get('process') == [machine.boot(), process]
-    ]
+  def fail_runs_of(self, process: int, reason: str) -> bool:
+    """Fails the runs of a process of this machine; returns if it had any."""
+    lost = self._running(process)
+    outcome = outcomes.Outcome(outcomes.FAILED, reason)
     for trial in lost:
-      if reason:
-        outcome = outcomes.Outcome(outcomes.FAILED, reason)
-        self._storage.set_trial_user_attr(
-          trial._trial_id, 'outcome', dataclasses.asdict(outcome)
-        )
-        self._study.tell(trial.number, state=_STATES.FAIL)
-      else:
-        self._release(trial)
+      self._storage.set_trial_user_attr(
+        trial._trial_id, 'outcome', dataclasses.asdict(outcome)
+      )
+      self._study.tell(trial.number, state=_STATES.FAIL)
     return bool(lost)
+
+  def _running(self, process: int) -> list[Trial]:
+    us = [machine.boot(), process]
+    trials = [row.trial for row in self._rows().values()]
+    return [
+      trial
+      for trial in trials
+      if trial.state == _STATES.RUNNING
+      and trial.user_attrs.get('process') == us
+    ]
 
 
 def _described(point: grids.Point, *, repeat: bool) -> dict[str, Any]:

@@ -207,10 +207,11 @@ class Invocation:
     totals = [self.server[slot] for slot in phase.zero]
     kept: dict[int, nodes_lib.ClientTensors] = {}
     on_gpu = self.resources.on_gpu
-    components = [rows.components] * len(self.resources.devices)
-    if on_gpu:  # Once a round and device, and not for each group.
-      devices = self.resources.devices
-      components = [_copy_to(device, rows.components) for device in devices]
+    # Copied once a device, and not for each group.
+    components = [
+      _copy_to(device, rows.components) if on_gpu else rows.components
+      for device in self.resources.devices
+    ]
     for block in lockstep.blocks(
       len(self.clients), phase.client.output_bytes, on_gpu
     ):

@@ -62,7 +62,7 @@ def joined(
   data: Sequence[dataset_cache.ClientData],
   few_sizes: bool = False,
   only_own: bool = False,
-  check: Callable[[], None] = lambda: None,
+  check: dataset_cache.Check = lambda: None,
 ) -> Rows:
   """Joins the rows of several clients.
 
@@ -78,7 +78,7 @@ def joined(
     MemoryError: If more is read from datasets than a cohort may hold at once.
   """
   found = []
-  size = 0
+  read_bytes = 0
   for variant in data:
     rows = variant.read_rows(check)
     if rows is None:
@@ -87,8 +87,8 @@ def joined(
       )
     found.append(rows)
     if rows is not variant.known_rows:
-      size += sum(np.asarray(c).nbytes for c in rows.components)
-      if size > _READ_BYTES:
+      read_bytes += sum(np.asarray(c).nbytes for c in rows.components)
+      if read_bytes > _READ_BYTES:
         raise MemoryError('the data of a cohort are large')
   first = found[0]
   if not only_own and all(
